@@ -1,0 +1,1 @@
+//! Views to numbers: mergeable states, the only hot loops. No opinions here.

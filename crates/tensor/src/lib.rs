@@ -1,0 +1,15 @@
+//! The words: what a tensor is, before any file and after any opinion. No I/O here.
+
+pub mod bytes;
+pub mod dtype;
+pub mod order;
+pub mod shape;
+pub mod slice;
+pub mod source;
+pub mod view;
+
+pub use bytes::{Bytes, Shrunk, Storage};
+pub use dtype::{BlockType, DType, Kind, Packing, TimeUnit};
+pub use shape::Shape;
+pub use source::{Finding, FindingKind, Listing, Meta, Plain, PlainValue, ReadError, Skipped, TensorInfo, TensorSource};
+pub use view::{Quant, View, ViewError};
