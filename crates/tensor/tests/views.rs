@@ -128,7 +128,7 @@ fn strides_of_single_and_empty_dimensions_do_not_matter() {
 #[test]
 fn slices_of_packed_elements_are_read_one_at_a_time() {
     // 0..16 as nibbles, low first.
-    let bytes: Vec<u8> = (0..8u8).map(|i| 2 * i | (2 * i + 1) << 4).collect();
+    let bytes: Vec<u8> = (0..8u8).map(|i| (2 * i) | ((2 * i + 1) << 4)).collect();
     let view = View::new(DType::OnnxU4, [4, 4].into(), bytes.into()).unwrap();
     let column = view.slice(&[Cut::Range { start: 3, step: -1, len: 4 }, Cut::Index(1)]);
     let mut scratch = Vec::new();
