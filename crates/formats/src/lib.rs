@@ -11,6 +11,7 @@ mod error;
 mod input;
 mod limits;
 mod npy;
+mod npz;
 mod open;
 mod safetensors;
 

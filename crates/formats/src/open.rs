@@ -26,6 +26,7 @@ pub(crate) struct Format {
 /// Tried in this order: unmistakable leading bytes first, extensions last.
 const FORMATS: &[Format] = &[
     Format { recognise: crate::npy::recognise, read: crate::npy::read },
+    Format { recognise: crate::npz::recognise, read: crate::npz::read },
     Format { recognise: crate::safetensors::recognise, read: crate::safetensors::read },
 ];
 
