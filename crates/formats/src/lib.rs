@@ -7,6 +7,7 @@
 mod cache;
 mod contents;
 mod error;
+mod gguf;
 mod input;
 mod limits;
 mod open;
