@@ -8,6 +8,7 @@ mod archive;
 mod cache;
 mod contents;
 mod error;
+mod gguf;
 mod input;
 mod limits;
 mod npy;
