@@ -208,11 +208,15 @@ fn found(listing: &Listing, wanted: &Tensor, path: &Path, stem: &str) -> Result<
     let dtype = our_dtype(&wanted.dtype);
     let name = match wanted.name.as_str() {
         "" => stem.to_owned(),
-        "value" if stem.contains("___name=") => stem.split("___name=").nth(1).unwrap_or_default().split("___").next().unwrap_or_default().to_owned(),
+        "value" if stem.contains("___name=") => {
+            stem.split("___name=").nth(1).unwrap_or_default().split("___").next().unwrap_or_default().to_owned()
+        }
         name => name.to_owned(),
     };
     // A gzip around one file and an HDF5 root keep the inner name; nothing else may differ.
-    let alike = |listed: &&Listed| listed.dtype == dtype && listed.shape == *shape && (wanted.lazy_only || sha256.is_none() || listed.sha256.as_ref() == sha256);
+    let alike = |listed: &&Listed| {
+        listed.dtype == dtype && listed.shape == *shape && (wanted.lazy_only || sha256.is_none() || listed.sha256.as_ref() == sha256)
+    };
     if listing.tensors.iter().any(|listed| listed.name == name && alike(&listed)) {
         return Ok(());
     }

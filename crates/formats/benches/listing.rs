@@ -42,7 +42,12 @@ fn main() {
         let ratio = |other: Duration| ours.as_secs_f64() / other.as_secs_f64();
         println!(
             "{name:<28} {:>7.2}ms {:>7.2}ms {:>7.2}ms {:>8.2}x {:>8.2}x  +{:.1} MiB",
-            ms(read), ms(parse), ms(ours), ratio(read), ratio(parse), grown as f64 / 1024.0
+            ms(read),
+            ms(parse),
+            ms(ours),
+            ratio(read),
+            ratio(parse),
+            grown as f64 / 1024.0
         );
     }
 }
@@ -56,7 +61,11 @@ fn write(path: &Path, tensors: u64, elements: u64) {
     for i in 0..tensors {
         let (begin, end) = (i * elements * 4, (i + 1) * elements * 4);
         let comma = if i == 0 { "" } else { "," };
-        text += &format!("{comma}\"model.layers.{}.mlp.experts.{}.down_proj.weight\":{{\"dtype\":\"F32\",\"shape\":[{elements}],\"data_offsets\":[{begin},{end}]}}", i / 500, i % 500);
+        text += &format!(
+            "{comma}\"model.layers.{}.mlp.experts.{}.down_proj.weight\":{{\"dtype\":\"F32\",\"shape\":[{elements}],\"data_offsets\":[{begin},{end}]}}",
+            i / 500,
+            i % 500
+        );
     }
     text.push('}');
     let mut file = BufWriter::new(File::create(path).expect("a file"));

@@ -73,7 +73,9 @@ fn check(case: &Path) -> Result<(), String> {
     let input = fs::read_dir(case)
         .expect("a case is a folder")
         .map(|entry| entry.expect("readable").path())
-        .find(|path| path.file_name().is_some_and(|name| name == "input" || name.to_string_lossy().starts_with("input.")) && !is_sidecar(path))
+        .find(|path| {
+            path.file_name().is_some_and(|name| name == "input" || name.to_string_lossy().starts_with("input.")) && !is_sidecar(path)
+        })
         .ok_or("no input.*")?;
     let cache = tempfile::tempdir().expect("a temporary folder");
     let options = OpenOptions { limits: Limits::default(), cache: Arc::new(Cache::new(cache.path().to_owned(), 1 << 30)), raw: None };
