@@ -7,6 +7,7 @@
 pub mod layout;
 pub mod noise;
 pub mod pairing;
+pub mod report;
 pub mod settings;
 pub mod side;
 pub mod verdict;
