@@ -10,6 +10,7 @@ mod error;
 mod gguf;
 mod input;
 mod limits;
+mod onnx;
 mod open;
 
 pub use cache::Cache;

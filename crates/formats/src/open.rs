@@ -24,7 +24,10 @@ pub(crate) struct Format {
 }
 
 /// Tried in this order: unmistakable leading bytes first, extensions last.
-const FORMATS: &[Format] = &[Format { recognise: crate::gguf::recognise, read: crate::gguf::read }];
+const FORMATS: &[Format] = &[
+    Format { recognise: crate::gguf::recognise, read: crate::gguf::read },
+    Format { recognise: crate::onnx::recognise, read: crate::onnx::read },
+];
 
 /// Opens a file, folder or archive.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn TensorSource>, OpenError> {
