@@ -7,8 +7,10 @@ pub mod dtype;
 pub mod minifloat;
 pub mod order;
 pub mod shape;
+mod shortest;
 pub mod slice;
 pub mod source;
+pub mod value;
 pub mod view;
 
 pub use bytes::{Bytes, Shrunk, Storage};
@@ -16,4 +18,5 @@ pub use decode::{f32_values, f64_values};
 pub use dtype::{BlockType, DType, Kind, Packing, TimeUnit};
 pub use shape::Shape;
 pub use source::{Finding, FindingKind, Listing, Meta, Plain, PlainValue, ReadError, Skipped, TensorInfo, TensorSource};
+pub use value::{Float, Value};
 pub use view::{Quant, View, ViewError};
