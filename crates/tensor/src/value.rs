@@ -94,7 +94,7 @@ fn plain(dtype: DType, bytes: &[u8]) -> Value {
         | DType::Bits16
         | DType::Bits1X8
         | DType::Bits2X4
-        | DType::Bits4X2 => Value::Int(unsigned(bytes) as i128),
+        | DType::Bits4X2 => Value::Int(i128::from(unsigned(bytes))),
         DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::QI8 | DType::QI32 => {
             Value::Int(i128::from(signed(bytes, 8 * bytes.len())))
         }
