@@ -13,6 +13,7 @@ mod input;
 mod limits;
 mod npy;
 mod npz;
+mod onnx;
 mod open;
 mod safetensors;
 

@@ -29,6 +29,7 @@ const FORMATS: &[Format] = &[
     Format { recognise: crate::npz::recognise, read: crate::npz::read },
     Format { recognise: crate::safetensors::recognise, read: crate::safetensors::read },
     Format { recognise: crate::gguf::recognise, read: crate::gguf::read },
+    Format { recognise: crate::onnx::recognise, read: crate::onnx::read },
 ];
 
 /// Opens a file, folder or archive.
