@@ -8,6 +8,8 @@ mod archive;
 mod cache;
 mod contents;
 mod error;
+#[cfg(feature = "hdf5")]
+mod hdf5;
 mod input;
 mod limits;
 mod msgpack;

@@ -28,9 +28,14 @@ pub(crate) struct Format {
 /// Tried in this order: unmistakable leading bytes first, extensions last.
 const FORMATS: &[Format] = &[
     Format { recognise: crate::npy::recognise, read: crate::npy::read },
+    #[cfg(feature = "hdf5")]
+    Format { recognise: crate::hdf5::recognise_keras, read: crate::hdf5::read_keras },
     Format { recognise: crate::npz::recognise, read: crate::npz::read },
     Format { recognise: crate::safetensors::recognise, read: crate::safetensors::read },
     Format { recognise: crate::msgpack::recognise, read: crate::msgpack::read },
+    // After the formats that begin with something: a user block may hold anything.
+    #[cfg(feature = "hdf5")]
+    Format { recognise: crate::hdf5::recognise, read: crate::hdf5::read },
     // Any bytes can be raw: last.
     Format { recognise: crate::raw::recognise, read: crate::raw::read },
 ];
