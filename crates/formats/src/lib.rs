@@ -8,6 +8,7 @@ mod archive;
 mod cache;
 mod contents;
 mod error;
+mod gguf;
 #[cfg(feature = "hdf5")]
 mod hdf5;
 mod input;

@@ -32,6 +32,7 @@ const FORMATS: &[Format] = &[
     Format { recognise: crate::hdf5::recognise_keras, read: crate::hdf5::read_keras },
     Format { recognise: crate::npz::recognise, read: crate::npz::read },
     Format { recognise: crate::safetensors::recognise, read: crate::safetensors::read },
+    Format { recognise: crate::gguf::recognise, read: crate::gguf::read },
     Format { recognise: crate::msgpack::recognise, read: crate::msgpack::read },
     // After the formats that begin with something: a user block may hold anything.
     #[cfg(feature = "hdf5")]

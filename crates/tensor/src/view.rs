@@ -333,7 +333,8 @@ impl View {
                         start += first as i64 * stride;
                     }
                     shape.push(len);
-                    strides.push(stride * step);
+                    // A range of one index takes no step, and its step may be anything.
+                    strides.push(if len > 1 { stride * step } else { 1 });
                 }
             }
             if let Some(Quant::Channel { axis: along, scales, zero_points }) = self.quant.as_deref()
