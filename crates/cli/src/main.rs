@@ -5,8 +5,11 @@ use twinscope_formats::{Cache, Limits, OpenOptions};
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let options =
-        OpenOptions { limits: Limits::default(), cache: Arc::new(Cache::new(std::env::temp_dir().join("twinscope-skeleton"), 1 << 33)) };
+    let options = OpenOptions {
+        limits: Limits::default(),
+        cache: Arc::new(Cache::new(std::env::temp_dir().join("twinscope-skeleton"), 1 << 33)),
+        raw: None,
+    };
     let source = match twinscope_formats::open(std::path::Path::new(&args[2]), &options) {
         Ok(source) => source,
         Err(error) => {
