@@ -9,6 +9,7 @@ mod contents;
 mod error;
 mod input;
 mod limits;
+mod map;
 mod open;
 
 pub use cache::Cache;

@@ -29,8 +29,7 @@ const FORMATS: &[Format] = &[];
 /// Opens a file, folder or archive.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn TensorSource>, OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
-    // SKELETON: becomes a guarded map.
-    let bytes = Bytes::from(std::fs::read(path).map_err(io)?);
+    let bytes = crate::map::map_file(path).map_err(io)?;
     let input = Input { name: path.display().to_string(), path: Some(path.to_owned()), bytes };
     open_input(&input, options)
 }
