@@ -11,8 +11,10 @@ mod input;
 mod limits;
 mod map;
 mod open;
+mod progress;
 
 pub use cache::Cache;
 pub use error::{Fault, OpenError};
 pub use limits::Limits;
 pub use open::{OpenOptions, open, open_bytes};
+pub use progress::Progress;
