@@ -37,6 +37,6 @@ mod tests {
 
     pub(crate) fn context() -> Context {
         let dir = std::env::temp_dir().join(format!("twinscope-test-{}", std::process::id()));
-        Context { limits: Limits::default(), cache: Arc::new(Cache::new(dir, 1 << 30)), depth: 0 }
+        Context::new(Limits::default(), Arc::new(Cache::new(dir, 1 << 30)), 0)
     }
 }

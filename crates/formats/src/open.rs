@@ -40,7 +40,7 @@ pub fn open_bytes(name: &str, bytes: Bytes, options: &OpenOptions) -> Result<Box
 }
 
 fn open_input(input: &Input, options: &OpenOptions) -> Result<Box<dyn TensorSource>, OpenError> {
-    let context = Context { limits: options.limits, cache: Arc::clone(&options.cache), depth: 0 };
+    let context = Context::new(options.limits, Arc::clone(&options.cache), input.bytes.len() as u64);
     let contents = read(input, &context)?;
     Ok(Box::new(Source::new(input.name.clone(), contents)))
 }
