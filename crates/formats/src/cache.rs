@@ -266,6 +266,11 @@ impl Bound {
         Self { most, packed: Some((packed, limits.inflate_ratio)) }
     }
 
+    /// And never more than `most`.
+    pub(crate) fn capped(self, most: u64) -> Self {
+        Self { most: self.most.min(most), ..self }
+    }
+
     /// As much as the cache has room for.
     pub(crate) fn none() -> Self {
         Self { most: u64::MAX, packed: None }

@@ -85,6 +85,11 @@ impl Budget {
         })
     }
 
+    /// Returns what was taken for nothing.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        self.left.fetch_add(bytes, Ordering::AcqRel);
+    }
+
     pub(crate) fn left(&self) -> u64 {
         self.left.load(Ordering::Relaxed)
     }

@@ -5,15 +5,21 @@
 //! in a file is believed before it is checked against the file's own size, and one bad tensor never hides the others.
 
 mod archive;
+mod bundle;
 mod cache;
 mod contents;
 mod error;
+mod filekind;
+mod folder;
 mod input;
 mod limits;
 mod map;
+mod names;
 mod open;
 mod progress;
 mod safetensors;
+mod sharded;
+mod stdin;
 
 pub use cache::Cache;
 pub use error::{Fault, OpenError};
