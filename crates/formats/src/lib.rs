@@ -15,6 +15,7 @@ mod input;
 mod limits;
 mod map;
 mod names;
+mod npy;
 mod open;
 mod progress;
 mod safetensors;

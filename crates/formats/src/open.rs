@@ -29,6 +29,7 @@ pub(crate) struct Format {
 #[rustfmt::skip]
 const FORMATS: &[Format] = &[
     Format { recognise: crate::safetensors::recognise, read: crate::safetensors::read },
+    Format { recognise: crate::npy::recognise, read: crate::npy::read },
     // Any zip, tar, gzip or zstd that is no format of its own: keep these after those that are.
     Format { recognise: crate::archive::gzip::recognise, read: crate::archive::gzip::read },
     Format { recognise: crate::archive::zstd::recognise, read: crate::archive::zstd::read },
