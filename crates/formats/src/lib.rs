@@ -16,6 +16,7 @@ mod limits;
 mod map;
 mod names;
 mod npy;
+mod npz;
 mod open;
 mod progress;
 mod safetensors;

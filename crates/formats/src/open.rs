@@ -30,6 +30,7 @@ pub(crate) struct Format {
 const FORMATS: &[Format] = &[
     Format { recognise: crate::safetensors::recognise, read: crate::safetensors::read },
     Format { recognise: crate::npy::recognise, read: crate::npy::read },
+    Format { recognise: crate::npz::recognise, read: crate::npz::read },
     // Any zip, tar, gzip or zstd that is no format of its own: keep these after those that are.
     Format { recognise: crate::archive::gzip::recognise, read: crate::archive::gzip::read },
     Format { recognise: crate::archive::zstd::recognise, read: crate::archive::zstd::read },
