@@ -11,6 +11,7 @@ mod error;
 mod input;
 mod limits;
 mod open;
+mod torch;
 
 pub use cache::Cache;
 pub use error::{Fault, OpenError};

@@ -1,0 +1,3 @@
+//! Everything torch and pickle: zip, legacy, tar and plain pickles, TorchScript, exports, distributed checkpoints.
+
+mod pickle;
