@@ -5,6 +5,7 @@ use crate::{
     contents::{Contents, Entry},
     error::Fault,
     input::{Context, Input},
+    torch,
 };
 use std::{path::Path, sync::Arc};
 use twinscope_tensor::{Bytes, Listing, ReadError, TensorInfo, TensorSource, View, order};
@@ -24,7 +25,12 @@ pub(crate) struct Format {
 }
 
 /// Tried in this order: unmistakable leading bytes first, extensions last.
-const FORMATS: &[Format] = &[];
+const FORMATS: &[Format] = &[
+    Format { recognise: torch::zip::recognise, read: torch::zip::read },
+    Format { recognise: torch::legacy::recognise, read: torch::legacy::read },
+    Format { recognise: torch::tar::recognise, read: torch::tar::read },
+    Format { recognise: torch::plain::recognise, read: torch::plain::read },
+];
 
 /// Opens a file, folder or archive.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn TensorSource>, OpenError> {
