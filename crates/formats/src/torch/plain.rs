@@ -6,7 +6,7 @@ use crate::{
     error::Fault,
     input::{Context, Input},
 };
-use twinscope_tensor::Bytes;
+use twinscope_tensor::{Bytes, FindingKind};
 
 pub(crate) fn recognise(input: &Input) -> bool {
     let pickled = matches!(input.extension().as_str(), "pkl" | "pickle" | "pdparams" | "pdopt" | "p");
@@ -22,9 +22,23 @@ pub(crate) fn recognise(input: &Input) -> bool {
 pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> {
     let mut contents = Contents::new("pickle");
     match read_pickle(&input.bytes, context, &mut contents) {
-        Ok(_) => Ok(contents),
+        Ok(end) => check_end(input, end, contents),
         Err(fault) => walk::refuse(contents, fault),
     }
+}
+
+/// A pickle ends its file. A torch file that begins with some other pickle has lost its magic number.
+fn check_end(input: &Input, end: usize, mut contents: Contents) -> Result<Contents, Fault> {
+    let left = input.bytes.len() - end;
+    if left == 0 {
+        return Ok(contents);
+    }
+    if contents.entries.is_empty() {
+        let what = format!("a pickle without tensors ends at byte {end}, {left} bytes follow and torch's magic number is missing");
+        return walk::refuse(contents, Fault::BadHeader { what });
+    }
+    contents.find(FindingKind::Odd, format!("{left} bytes follow the pickle"));
+    Ok(contents)
 }
 
 /// Lists the one pickle that `bytes` begin with, and returns where it ends. Also for formats that hold a pickle.
