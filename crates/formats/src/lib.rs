@@ -5,15 +5,47 @@
 //! in a file is believed before it is checked against the file's own size, and one bad tensor never hides the others.
 
 mod archive;
+mod bundle;
 mod cache;
 mod contents;
 mod error;
+mod filekind;
+mod folder;
 mod input;
 mod limits;
+mod map;
+mod names;
+mod npy;
+mod npz;
 mod open;
+mod progress;
+mod safetensors;
+mod sharded;
+mod stdin;
 mod torch;
 
 pub use cache::Cache;
 pub use error::{Fault, OpenError};
 pub use limits::Limits;
 pub use open::{OpenOptions, open, open_bytes};
+pub use progress::Progress;
+
+#[cfg(test)]
+mod tests {
+    //! What the readers' tests share: bytes as an input, and a context.
+
+    use crate::{
+        Cache, Limits,
+        input::{Context, Input},
+    };
+    use std::sync::Arc;
+
+    pub(crate) fn input(name: &str, bytes: Vec<u8>) -> Input {
+        Input { name: name.to_owned(), path: None, bytes: bytes.into() }
+    }
+
+    pub(crate) fn context() -> Context {
+        let dir = std::env::temp_dir().join(format!("twinscope-test-{}", std::process::id()));
+        Context::new(Limits::default(), Arc::new(Cache::new(dir, 1 << 30)), 0)
+    }
+}

@@ -34,9 +34,8 @@ pub(super) fn read_weights(records: &Records, context: &Context, contents: &mut 
     for name in samples {
         // Sample inputs are no weights, but their pickles are loaded with the model.
         if let Ok(bytes) = records.get(&name)
-            && context.depth < context.limits.depth
+            && let Ok(deeper) = context.inside()
         {
-            let deeper = Context { depth: context.depth + 1, ..context.clone() };
             match zip::read(&Input { name: name.clone(), path: None, bytes }, &deeper) {
                 Ok(inner) => inner.findings.into_iter().for_each(|finding| contents.find(finding.kind, finding.text)),
                 Err(fault) => contents.skip(name, fault),

@@ -527,7 +527,7 @@ mod tests {
     use std::sync::Arc;
 
     fn list(pickle: impl Into<Vec<u8>>) -> Contents {
-        let context = Context { limits: Limits::default(), cache: Arc::new(Cache::new(std::env::temp_dir(), 1 << 20)), depth: 0 };
+        let context = Context::new(Limits::default(), Arc::new(Cache::new(std::env::temp_dir(), 1 << 20)), 0);
         let pickle = unpickle(&pickle.into().into(), 0, &context.limits);
         let mut contents = Contents::new("pickle");
         let root = pickle.result.expect("a whole pickle").root;

@@ -12,7 +12,7 @@ use crate::{
     cache::Cache,
     contents::Contents,
     error::Fault,
-    input::{Context, Input},
+    input::{Budget, Context, Input},
     limits::Limits,
 };
 use std::{collections::HashMap, sync::Arc};
@@ -90,6 +90,7 @@ pub(super) struct Records {
     big_endian: bool,
     cache: Arc<Cache>,
     limits: Limits,
+    budget: Arc<Budget>,
 }
 
 impl Records {
@@ -113,6 +114,7 @@ impl Records {
             big_endian: false,
             cache: Arc::clone(&context.cache),
             limits: context.limits,
+            budget: Arc::clone(&context.budget),
         };
         if records.has("byteorder") {
             records.big_endian = match &*records.get("byteorder")? {
@@ -148,6 +150,9 @@ impl Records {
                 what: format!("`{}` has {} bytes, {} are read", entry.name, entry.unpacked_len, self.limits.header_bytes),
             });
         }
+        if entry.method == Method::Deflated {
+            self.budget.take(&entry.name, entry.unpacked_len)?;
+        }
         entry.open(&self.bytes, &self.cache, &self.limits)
     }
 
@@ -175,10 +180,8 @@ impl Records {
         for entry in
             self.entries.iter().filter(|entry| entry.name != data && (entry.name.ends_with(".pkl") || entry.name.ends_with("debug_pkl")))
         {
-            if entry.fault.is_none()
-                && entry.unpacked_len <= self.limits.header_bytes
-                && let Ok(bytes) = entry.open(&self.bytes, &self.cache, &self.limits)
-            {
+            let record = entry.name.strip_prefix(&self.prefix);
+            if let Some(bytes) = record.and_then(|record| self.get(record).ok()) {
                 globals::inspect(&unpickle(&bytes, 0, &context.limits).graph, &context.limits, contents, true, 0);
             }
         }
