@@ -22,6 +22,7 @@ mod progress;
 mod safetensors;
 mod sharded;
 mod stdin;
+mod torch;
 
 pub use cache::Cache;
 pub use error::{Fault, OpenError};
