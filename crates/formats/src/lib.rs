@@ -10,8 +10,29 @@ mod error;
 mod input;
 mod limits;
 mod open;
+mod safetensors;
 
 pub use cache::Cache;
 pub use error::{Fault, OpenError};
 pub use limits::Limits;
 pub use open::{OpenOptions, open, open_bytes};
+
+#[cfg(test)]
+mod tests {
+    //! What the readers' tests share: bytes as an input, and a context.
+
+    use crate::{
+        Cache, Limits,
+        input::{Context, Input},
+    };
+    use std::sync::Arc;
+
+    pub(crate) fn input(name: &str, bytes: Vec<u8>) -> Input {
+        Input { name: name.to_owned(), path: None, bytes: bytes.into() }
+    }
+
+    pub(crate) fn context() -> Context {
+        let dir = std::env::temp_dir().join(format!("twinscope-test-{}", std::process::id()));
+        Context { limits: Limits::default(), cache: Arc::new(Cache::new(dir, 1 << 30)), depth: 0 }
+    }
+}
