@@ -1,7 +1,10 @@
 //! The words: what a tensor is, before any file and after any opinion. No I/O here.
 
+pub mod blocks;
 pub mod bytes;
+pub mod decode;
 pub mod dtype;
+pub mod minifloat;
 pub mod order;
 pub mod shape;
 pub mod slice;
@@ -9,6 +12,7 @@ pub mod source;
 pub mod view;
 
 pub use bytes::{Bytes, Shrunk, Storage};
+pub use decode::{f32_values, f64_values};
 pub use dtype::{BlockType, DType, Kind, Packing, TimeUnit};
 pub use shape::Shape;
 pub use source::{Finding, FindingKind, Listing, Meta, Plain, PlainValue, ReadError, Skipped, TensorInfo, TensorSource};
