@@ -3,7 +3,7 @@
 //! Decoding is exact wherever the target can hold the value: into `f64` everything but 64-bit integers, datetimes and
 //! x87 values, which round to nearest ([`DType::is_exact_in_f64`]); into `f32` see [`DType::is_exact_in_f32`]. Codes that
 //! need a scale become what the library that wrote them would compute, bit for bit: torch's `dequantize()`
-//! (`(code - zero_point) * scale` in f32) and ggml's blocks ([`crate::blocks`]). An element of two numbers gives two: real
+//! (`(code - zero_point) * scale`) and ggml's blocks ([`crate::blocks`]). An element of two numbers gives two: real
 //! and imaginary part, low and high nibble.
 
 use crate::{BlockType, DType, Packing, Quant, View, blocks, minifloat};
@@ -227,16 +227,17 @@ fn indices(view: &View, start: u64, count: usize) -> impl Iterator<Item = Vec<u6
     (start..start + count as u64).map(move |flat| shape.unravel(flat))
 }
 
-/// torch's `(code - zero_point) * scale`, in the f32 it computes in.
+/// torch's `(code - zero_point) * scale` under one scale: the difference of integers, then all in f32.
 pub(crate) fn dequantize_code(code: i32, scale: f64, zero_point: f64) -> f32 {
     let whole = zero_point as i32;
-    let steps = if f64::from(whole) == zero_point {
-        // Integer zero points are subtracted as integers, before anything is rounded.
-        code.wrapping_sub(whole) as f32
-    } else {
-        code as f32 - zero_point as f32
-    };
+    let steps = if f64::from(whole) == zero_point { code.wrapping_sub(whole) as f32 } else { code as f32 - zero_point as f32 };
     steps * scale as f32
+}
+
+/// The same under a scale for each channel: torch takes the difference in f32 and multiplies by the scale as it is stored. A
+/// product of two f32 is exact in f64, so this is also right for scales and zero points that are f32 themselves.
+pub(crate) fn dequantize_channel_code(code: i32, scale: f64, zero_point: f64) -> f32 {
+    (f64::from(code as f32 - zero_point as f32) * scale) as f32
 }
 
 /// Codes of elements from `start` on, through the view's scales.
@@ -247,7 +248,7 @@ fn dequantize<R: Real>(view: &View, start: u64, codes: impl Iterator<Item = i32>
         }
         _ => out.extend((start..).zip(codes).map(|(flat, code)| {
             // A channel without a scale has no value to give.
-            R::from_f32(view.quant_at(flat).map_or(f32::NAN, |(scale, zero_point)| dequantize_code(code, scale, zero_point)))
+            R::from_f32(view.quant_at(flat).map_or(f32::NAN, |(scale, zero_point)| dequantize_channel_code(code, scale, zero_point)))
         })),
     }
 }

@@ -105,6 +105,9 @@ def quant():
         scales, zeros = torch.rand(7, dtype=torch.float64) / 10 + 0.01, torch.arange(7)
         q = torch.quantize_per_channel(x, scales, zeros, 1, dtype)
         case(name, q, q.int_repr().numpy().tobytes(), 1, q.q_per_channel_scales().tolist(), q.q_per_channel_zero_points().tolist())
+    scales, zeros = torch.rand(7, dtype=torch.float64) * 1e-8 + 1e-8, torch.arange(7) * 1234567
+    q = torch.quantize_per_channel(x, scales, zeros, 1, torch.qint32)
+    case("qint32", q, q.int_repr().numpy().tobytes(), 1, q.q_per_channel_scales().tolist(), q.q_per_channel_zero_points().tolist())
     scales, zeros = torch.rand(6) / 10 + 0.01, torch.randn(6) * 3
     q = torch.quantize_per_channel(x, scales, zeros, 0, torch.quint8)
     case("quint8", q, q.int_repr().numpy().tobytes(), 0, q.q_per_channel_scales().tolist(), q.q_per_channel_zero_points().tolist())
