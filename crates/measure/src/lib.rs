@@ -1,1 +1,9 @@
 //! Views to numbers: mergeable states, the only hot loops. No opinions here.
+
+mod double;
+mod kernel;
+mod moments;
+mod simd;
+pub mod stats;
+
+pub use stats::{Counts, Number, Squares, Stats, stats};
