@@ -9,6 +9,7 @@ mod contents;
 mod error;
 mod input;
 mod limits;
+mod npy;
 mod open;
 mod safetensors;
 

@@ -24,7 +24,10 @@ pub(crate) struct Format {
 }
 
 /// Tried in this order: unmistakable leading bytes first, extensions last.
-const FORMATS: &[Format] = &[Format { recognise: crate::safetensors::recognise, read: crate::safetensors::read }];
+const FORMATS: &[Format] = &[
+    Format { recognise: crate::npy::recognise, read: crate::npy::read },
+    Format { recognise: crate::safetensors::recognise, read: crate::safetensors::read },
+];
 
 /// Opens a file, folder or archive.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn TensorSource>, OpenError> {
