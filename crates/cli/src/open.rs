@@ -1,6 +1,6 @@
 //! The options every command takes, and opening a source with them.
 
-use crate::{failure::Failure, progress::Bar, render::human};
+use crate::{NOT_DONE, failure::Failure, progress::Bar, render::human};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::{
     path::{Path, PathBuf},
@@ -108,10 +108,19 @@ impl Opened {
         &self.listing().tensors[index]
     }
 
+    /// 2 when nothing could be read or something was attempted, else 0. An empty dict was read.
+    pub(crate) fn exit_code(&self) -> u8 {
+        let listing = self.listing();
+        let nothing = listing.tensors.is_empty() && listing.values.is_empty();
+        let trouble = !listing.skipped.is_empty() || !listing.findings.is_empty();
+        let attack = listing.findings.iter().any(|finding| finding.kind.is_attack());
+        if attack || (nothing && trouble) { NOT_DONE } else { 0 }
+    }
+
     /// A pattern that lets nothing through is more often a slip than a question.
     pub(crate) fn warn_if_nothing_matches(&self, found: usize) {
         if self.only.is_some() && found == 0 {
-            eprintln!("warning: no name matches --only; {} tensors do not", self.listing().tensors.len());
+            eprintln!("warning: --only matches none of {}", human::count(self.listing().tensors.len(), "tensor"));
         }
     }
 }

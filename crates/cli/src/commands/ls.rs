@@ -1,19 +1,19 @@
 //! `twinscope ls SOURCE` — what a source holds, from its headers alone.
 
 use crate::{
-    NOT_DONE,
     hash::{self, Hashed},
     open::{Opened, Opening},
     render::{
         human,
-        json::{self, Each, Text, Value},
+        json::{self, Each, Found, Skipped, Text, Value},
+        plain::PlainText,
         table::{self, Column},
         warnings,
     },
 };
 use serde::Serialize;
 use std::{fmt, io::Write, path::PathBuf};
-use twinscope_tensor::{DType, FindingKind, Listing, Meta, Plain, PlainValue};
+use twinscope_tensor::{DType, Listing, Meta, PlainValue};
 
 /// List names, dtypes, shapes and sizes, in execution order
 ///
@@ -53,7 +53,7 @@ impl Ls {
         warnings::about(shown.listing);
         warnings::unread(&unread);
         opened.warn_if_nothing_matches(shown.tensors.len() + shown.values.len());
-        Ok(exit_code(shown.listing))
+        Ok(opened.exit_code())
     }
 
     fn table(&self, shown: &Shown<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -121,14 +121,6 @@ impl Ls {
     }
 }
 
-/// 2 when nothing could be read or something was attempted, else 0. An empty dict was read.
-fn exit_code(listing: &Listing) -> u8 {
-    let nothing = listing.tensors.is_empty() && listing.values.is_empty();
-    let trouble = !listing.skipped.is_empty() || !listing.findings.is_empty();
-    let attack = listing.findings.iter().any(|finding| finding.kind.is_attack());
-    if attack || (nothing && trouble) { NOT_DONE } else { 0 }
-}
-
 /// The part of a listing that was asked for.
 struct Shown<'a> {
     listing: &'a Listing,
@@ -193,18 +185,6 @@ struct ValueRow<'a> {
     value: Value<'a>,
 }
 
-#[derive(Serialize)]
-struct SkippedRow<'a> {
-    name: &'a str,
-    reason: &'a str,
-}
-
-#[derive(Serialize)]
-struct FindingRow<'a> {
-    kind: &'static str,
-    text: &'a str,
-}
-
 impl Document<'_, (), (), (), ()> {
     fn of<'a>(shown: &'a Shown<'_>, unread: &'a [(&str, String)]) -> impl Serialize + 'a {
         let listing = shown.listing;
@@ -224,12 +204,8 @@ impl Document<'_, (), (), (), ()> {
         };
         let values =
             move || shown.values.iter().map(|plain| ValueRow { name: &plain.name, r#type: plain.value.kind(), value: Value(&plain.value) });
-        let skipped = move || {
-            let listed = listing.skipped.iter().map(|skipped| SkippedRow { name: &skipped.name, reason: &skipped.reason });
-            listed.chain(unread.iter().map(|(name, reason)| SkippedRow { name, reason }))
-        };
-        let findings =
-            move || listing.findings.iter().map(|finding| FindingRow { kind: FindingKind::name(finding.kind), text: &finding.text });
+        let skipped = move || Skipped::all(listing, unread);
+        let findings = move || Found::all(listing);
         Document {
             source: &listing.source,
             format: listing.format,
@@ -264,23 +240,5 @@ impl fmt::Display for MetaText<'_> {
             write!(f, "{}{}={}", if at > 0 { " " } else { "" }, human::safe(key), human::safe(&value.to_string()))?;
         }
         Ok(())
-    }
-}
-
-/// A plain value on one line.
-pub(crate) struct PlainText<'a>(pub(crate) &'a Plain);
-
-impl fmt::Display for PlainText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Plain::None => f.write_str("None"),
-            Plain::Bool(value) => f.write_str(if *value { "True" } else { "False" }),
-            Plain::Int(digits) => f.write_str(digits),
-            Plain::Float(value) => write!(f, "{value:?}"),
-            Plain::Complex(real, imaginary) => write!(f, "({real:?}{imaginary:+?}j)"),
-            Plain::Str(text) => write!(f, "\"{}\"", human::safe(text)),
-            Plain::Bytes(len) => f.write_str(&human::size(*len)),
-            Plain::Other { text, .. } => write!(f, "{}", human::safe(text)),
-        }
     }
 }

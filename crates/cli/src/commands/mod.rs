@@ -1,6 +1,7 @@
 //! One file for each command: its arguments and its `run`.
 
 mod ls;
+mod stats;
 
 use crate::open::Opening;
 use std::{io::Write, path::Path};
@@ -8,18 +9,21 @@ use std::{io::Write, path::Path};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Ls(ls::Ls),
+    Stats(stats::Stats),
 }
 
 impl Command {
     pub(crate) fn run(&self, opening: &Opening, out: &mut dyn Write) -> anyhow::Result<u8> {
         match self {
             Command::Ls(ls) => ls.run(opening, out),
+            Command::Stats(stats) => stats.run(opening, out),
         }
     }
 
     pub(crate) fn source(&self) -> &Path {
         match self {
             Command::Ls(ls) => &ls.source,
+            Command::Stats(stats) => &stats.source,
         }
     }
 }

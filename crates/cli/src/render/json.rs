@@ -4,7 +4,7 @@ use crate::failure::hint_of;
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 use std::io::{self, Write};
-use twinscope_tensor::Plain;
+use twinscope_tensor::{Listing, Plain};
 
 /// Writes one document and a newline.
 pub(crate) fn document(out: &mut dyn Write, document: &impl Serialize) -> anyhow::Result<()> {
@@ -111,6 +111,34 @@ where
 {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq((self.0)())
+    }
+}
+
+/// A row of `skipped`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Skipped<'a> {
+    name: &'a str,
+    reason: &'a str,
+}
+
+impl<'a> Skipped<'a> {
+    /// What the listing left out, then what was listed and could not be read.
+    pub(crate) fn all(listing: &'a Listing, unread: &'a [(&str, String)]) -> impl Iterator<Item = Self> {
+        let listed = listing.skipped.iter().map(|skipped| Self { name: &skipped.name, reason: &skipped.reason });
+        listed.chain(unread.iter().map(|(name, reason)| Self { name, reason }))
+    }
+}
+
+/// A row of `findings`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Found<'a> {
+    kind: &'static str,
+    text: &'a str,
+}
+
+impl<'a> Found<'a> {
+    pub(crate) fn all(listing: &'a Listing) -> impl Iterator<Item = Self> {
+        listing.findings.iter().map(|finding| Self { kind: finding.kind.name(), text: &finding.text })
     }
 }
 

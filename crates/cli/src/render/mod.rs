@@ -3,5 +3,6 @@
 pub(crate) mod human;
 pub(crate) mod json;
 pub(crate) mod layout;
+pub(crate) mod plain;
 pub(crate) mod table;
 pub(crate) mod warnings;

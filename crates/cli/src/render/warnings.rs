@@ -13,14 +13,25 @@ pub(crate) fn about(listing: &Listing) {
     let _ = write(listing, &mut io::stderr().lock());
 }
 
+/// Says only what the source attempted: for commands that read one tensor of it.
+pub(crate) fn about_attacks(listing: &Listing) {
+    let _ = attacks(listing, &mut io::stderr().lock());
+}
+
 fn write(listing: &Listing, to: &mut dyn Write) -> io::Result<()> {
-    let (attacks, others): (Vec<_>, Vec<_>) = listing.findings.iter().partition(|finding| finding.kind.is_attack());
+    attacks(listing, to)?;
+    skipped(listing.skipped.iter().map(|skipped| (skipped.name.as_str(), skipped.reason.as_str())), listing.skipped.len(), to)?;
+    let others: Vec<_> = listing.findings.iter().filter(|finding| !finding.kind.is_attack()).collect();
+    lines(to, others.len(), |i| format!("note: {}", human::safe(&others[i].text)))
+}
+
+fn attacks(listing: &Listing, to: &mut dyn Write) -> io::Result<()> {
+    let attacks: Vec<_> = listing.findings.iter().filter(|finding| finding.kind.is_attack()).collect();
     lines(to, attacks.len(), |i| format!("unsafe: {}", human::safe(&attacks[i].text)))?;
     if attacks.iter().any(|finding| finding.kind == FindingKind::UnsafeGlobal) {
         writeln!(to, "hint: do not load this file with torch.load or pickle")?;
     }
-    skipped(listing.skipped.iter().map(|skipped| (skipped.name.as_str(), skipped.reason.as_str())), listing.skipped.len(), to)?;
-    lines(to, others.len(), |i| format!("note: {}", human::safe(&others[i].text)))
+    Ok(())
 }
 
 /// Says which tensors could not be read, beyond what the listing knew.
