@@ -83,8 +83,8 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
     if std::env::args_os().any(|arg| arg == "--json") {
         let text = error.render().to_string();
-        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        let failure = Failure::new(first).hint("see `twinscope --help`");
+        let fact: Vec<&str> = text.trim_start_matches("error: ").lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+        let failure = Failure::new(fact.join(" ")).hint("see `twinscope --help`");
         let _ = render::json::error(&failure.into(), "", &mut io::stdout().lock());
     }
     ExitCode::from(NOT_DONE)
