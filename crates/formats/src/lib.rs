@@ -4,12 +4,15 @@
 //! extension. A reader returns [`contents::Contents`] from headers alone. Nothing in a file is ever executed, no length
 //! in a file is believed before it is checked against the file's own size, and one bad tensor never hides the others.
 
+mod archive;
 mod cache;
 mod contents;
 mod error;
+mod gguf;
 mod input;
 mod limits;
 mod npy;
+mod npz;
 mod open;
 mod safetensors;
 

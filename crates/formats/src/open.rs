@@ -26,7 +26,9 @@ pub(crate) struct Format {
 /// Tried in this order: unmistakable leading bytes first, extensions last.
 const FORMATS: &[Format] = &[
     Format { recognise: crate::npy::recognise, read: crate::npy::read },
+    Format { recognise: crate::npz::recognise, read: crate::npz::read },
     Format { recognise: crate::safetensors::recognise, read: crate::safetensors::read },
+    Format { recognise: crate::gguf::recognise, read: crate::gguf::read },
 ];
 
 /// Opens a file, folder or archive.

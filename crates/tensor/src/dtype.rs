@@ -383,7 +383,7 @@ impl DType {
             Packing::Bytes(n) => elements.checked_mul(n as u64),
             Packing::Bits(bits) => Some(elements.checked_mul(bits as u64)?.div_ceil(8)),
             Packing::Block { elements: per, bytes } => {
-                if elements % per as u64 != 0 {
+                if !elements.is_multiple_of(per as u64) {
                     return None;
                 }
                 (elements / per as u64).checked_mul(bytes as u64)

@@ -334,7 +334,8 @@ impl View {
                         start = start.wrapping_add((first as i64).wrapping_mul(*stride));
                     }
                     shape.push(len);
-                    strides.push(stride.wrapping_mul(step));
+                    // A range of one index takes no step, and its step may be anything.
+                    strides.push(if len > 1 { stride.wrapping_mul(step) } else { 1 });
                 }
             }
             if let Some(Quant::Channel { axis: along, scales, zero_points }) = self.quant.as_deref()

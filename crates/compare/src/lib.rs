@@ -1,0 +1,12 @@
+//! Source and source to report: which tensors correspond, how they line up, how far apart they are, whether that is rounding, and where
+//! the divergence starts. Prints nothing, opens nothing.
+//!
+//! Three stages that share no state: *plan* (pairs and layouts from headers and sketches), *work* (one item a pair, independent and
+//! repeatable), *merge* (fixed order). `diff` runs them in one process; nothing in them needs that.
+
+pub mod layout;
+pub mod pairing;
+pub mod settings;
+pub mod side;
+
+pub use settings::{Rule, Settings};

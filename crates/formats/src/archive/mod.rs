@@ -1,0 +1,3 @@
+//! Archives: their directories, read in place.
+
+pub(crate) mod zip_directory;
