@@ -10,6 +10,7 @@ pub mod order;
 pub mod shape;
 pub mod slice;
 pub mod source;
+pub mod text;
 pub mod view;
 
 pub use bytes::{Bytes, Shrunk, Storage};

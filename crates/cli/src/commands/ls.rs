@@ -75,7 +75,7 @@ impl Ls {
                 row.cell(index);
                 row.cell(human::safe(&info.name));
                 row.cell(info.dtype);
-                row.cell(&info.shape);
+                row.cell(human::Dims(info.shape.dims()));
                 row.cell(info.bytes.map_or("?".to_owned(), |bytes| self.size(bytes)));
                 if let Some(hashes) = &shown.hashes {
                     row.cell(Hex(&hashes[at]));

@@ -170,7 +170,7 @@ fn table(opened: &Opened, measures: &[Measure], out: &mut dyn Write) -> anyhow::
         let counts = stats.counts();
         row.cell(human::safe(&info.name));
         row.cell(info.dtype);
-        row.cell(&info.shape);
+        row.cell(human::Dims(info.shape.dims()));
         row.cell(stats.count());
         row.cell(Brief(stats.mean()));
         row.cell(Brief(stats.std().map(Number::Float)));

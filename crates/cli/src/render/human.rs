@@ -68,6 +68,23 @@ pub(crate) fn count(number: usize, word: &str) -> String {
     if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
 }
 
+/// A shape as `Shape` prints it, without the strings it makes on the way: tables have many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dims<'a>(pub(crate) &'a [u64]);
+
+impl fmt::Display for Dims<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (at, dim) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str(", ")?;
+            }
+            dim.fmt(f)?;
+        }
+        f.write_str("]")
+    }
+}
+
 /// A text from a file, made harmless: no control character, escape or reordering mark of it reaches the terminal.
 pub(crate) fn safe(text: &str) -> Safe<'_> {
     Safe(text)
@@ -171,6 +188,13 @@ mod tests {
     fn a_hostile_name_cannot_drive_the_terminal() {
         assert_eq!(safe("a\x1b]0;owned\x07\n\u{9b}2J\u{202e}é").to_string(), "a\\x1b]0;owned\\x07\\n\\x9b2J\\u{202e}é");
         assert_eq!(safe("model.layers.0").to_string(), "model.layers.0");
+    }
+
+    #[test]
+    fn shapes_print_alike_here_and_there() {
+        for dims in [&[][..], &[7], &[1, 0, 300]] {
+            assert_eq!(Dims(dims).to_string(), twinscope_tensor::Shape::from(dims.to_vec()).to_string());
+        }
     }
 
     #[test]
