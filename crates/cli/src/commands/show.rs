@@ -71,9 +71,9 @@ impl Show {
             Picked::Tensor { index, slice } => {
                 let part = self.part(&opened, index, slice)?;
                 if opening.json {
-                    self.json(&part, out)?
+                    self.json(&part, out)?;
                 } else {
-                    self.text(&part, out)?
+                    self.text(&part, out)?;
                 }
                 out.flush()?;
                 // Only now is it known that everything read was really there.

@@ -40,7 +40,7 @@ pub(crate) fn write(out: &mut dyn Write, dims: &[u64], edge: Option<u64>, width:
         }
     }
     let mut printer = Printer { out, dims, edge, width, columns, cell, index: vec![0; dims.len()], text };
-    printer.axis(0, width)?;
+    printer.axis(0)?;
     writeln!(printer.out)
 }
 
@@ -120,7 +120,7 @@ struct Printer<'a, 'c> {
 
 impl Printer<'_, '_> {
     /// Everything below the first `axis` indices. Readers bound the rank, so the recursion is bounded.
-    fn axis(&mut self, axis: usize, width: usize) -> io::Result<()> {
+    fn axis(&mut self, axis: usize) -> io::Result<()> {
         match self.dims.len() - axis {
             0 => {
                 self.text.clear();
@@ -132,7 +132,7 @@ impl Printer<'_, '_> {
                 self.out.write_all(b"[")?;
                 self.index[axis] = 0;
                 loop {
-                    self.axis(axis + 1, width)?;
+                    self.axis(axis + 1)?;
                     let at = self.index[axis];
                     let Some(next) = following(at, self.dims[axis], self.edge) else { break };
                     self.new_lines(left - 1, axis + 1)?;
