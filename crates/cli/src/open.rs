@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use twinscope_formats::{Cache, Limits, OpenOptions};
+use twinscope_formats::{Cache, Limits, OpenOptions, RawSpec};
 use twinscope_tensor::{Listing, TensorInfo, TensorSource};
 
 /// Unpacked data the cache may hold. A model of 7 billion parameters in bf16 takes 14 GB, so archives of those open
@@ -31,6 +31,9 @@ pub(crate) struct Opening {
     /// How many times larger than its packed form data may become
     #[arg(long, global = true, value_name = "N", default_value_t = Limits::default().inflate_ratio)]
     max_ratio: u64,
+    /// Take the source as raw bytes of this dtype and shape, from this byte on, like 'f32[3,4]@0'
+    #[arg(long, global = true, value_name = "SPEC")]
+    raw: Option<RawSpec>,
     /// Threads to work with [default: one for each core]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
@@ -56,7 +59,7 @@ impl Opening {
         let limits = Limits { inflate_ratio: self.max_ratio, ..Limits::default() };
         let cache = Arc::new(Cache::new(self.cache_dir(), self.cache_size));
         let bar = Bar::new();
-        let source = twinscope_formats::open(path, &OpenOptions { limits, cache });
+        let source = twinscope_formats::open(path, &OpenOptions { limits, cache, raw: self.raw.clone() });
         bar.clear();
         Ok(Opened { source: source?, only })
     }

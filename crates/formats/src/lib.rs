@@ -9,17 +9,22 @@ mod cache;
 mod contents;
 mod error;
 mod gguf;
+#[cfg(feature = "hdf5")]
+mod hdf5;
 mod input;
 mod limits;
+mod msgpack;
 mod npy;
 mod npz;
 mod open;
+mod raw;
 mod safetensors;
 
 pub use cache::Cache;
 pub use error::{Fault, OpenError};
 pub use limits::Limits;
 pub use open::{OpenOptions, open, open_bytes};
+pub use raw::{RawSpec, RawSpecError};
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,8 @@ use twinscope_tensor::{Bytes, Listing, ReadError, TensorInfo, TensorSource, View
 pub struct OpenOptions {
     pub limits: Limits,
     pub cache: Arc<Cache>,
+    /// What the user says the bytes are; then no format is asked.
+    pub raw: Option<crate::RawSpec>,
 }
 
 /// A row of the table.
@@ -26,9 +28,17 @@ pub(crate) struct Format {
 /// Tried in this order: unmistakable leading bytes first, extensions last.
 const FORMATS: &[Format] = &[
     Format { recognise: crate::npy::recognise, read: crate::npy::read },
+    #[cfg(feature = "hdf5")]
+    Format { recognise: crate::hdf5::recognise_keras, read: crate::hdf5::read_keras },
     Format { recognise: crate::npz::recognise, read: crate::npz::read },
     Format { recognise: crate::safetensors::recognise, read: crate::safetensors::read },
     Format { recognise: crate::gguf::recognise, read: crate::gguf::read },
+    Format { recognise: crate::msgpack::recognise, read: crate::msgpack::read },
+    // After the formats that begin with something: a user block may hold anything.
+    #[cfg(feature = "hdf5")]
+    Format { recognise: crate::hdf5::recognise, read: crate::hdf5::read },
+    // Any bytes can be raw: last.
+    Format { recognise: crate::raw::recognise, read: crate::raw::read },
 ];
 
 /// Opens a file, folder or archive.
@@ -47,7 +57,10 @@ pub fn open_bytes(name: &str, bytes: Bytes, options: &OpenOptions) -> Result<Box
 
 fn open_input(input: &Input, options: &OpenOptions) -> Result<Box<dyn TensorSource>, OpenError> {
     let context = Context { limits: options.limits, cache: Arc::clone(&options.cache), depth: 0 };
-    let contents = read(input, &context)?;
+    let contents = match &options.raw {
+        Some(spec) => crate::raw::read_raw(input, spec).map_err(|fault| OpenError::Malformed { file: input.name.clone(), fault })?,
+        None => read(input, &context)?,
+    };
     Ok(Box::new(Source::new(input.name.clone(), contents)))
 }
 
