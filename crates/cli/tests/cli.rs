@@ -464,6 +464,8 @@ fn help_lists_the_commands_there_are() {
           --cache-dir <DIR>    Where compressed data is unpacked to [default: the user's cache folder]
           --cache-size <SIZE>  How much may be unpacked there, like 500M or 8G [default: 16G]
           --max-ratio <N>      How many times larger than its packed form data may become [default: 500]
+          --raw <SPEC>         Take the source as raw bytes of this dtype and shape, from this byte on,
+                               like 'f32[3,4]@0'
           --threads <N>        Threads to work with [default: one for each core]
 
     Examples:
