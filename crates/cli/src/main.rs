@@ -91,10 +91,11 @@ fn usage(error: &clap::Error) -> ExitCode {
 }
 
 fn report(error: &anyhow::Error) {
-    // Messages quote names that come from files.
-    eprintln!("twinscope: {}", render::human::safe(&format!("{error}")));
+    let mut to = io::stderr().lock();
+    // Messages quote names that come from files. A closed stderr is no reason to end otherwise.
+    let _ = writeln!(to, "twinscope: {}", render::human::safe(&error.to_string()));
     if let Some(hint) = hint_of(error) {
-        eprintln!("hint: {}", render::human::safe(&hint));
+        let _ = writeln!(to, "hint: {}", render::human::safe(&hint));
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{NOT_DONE, failure::Failure, progress::Bar, render::human};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::{
+    io::Write,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -123,7 +124,8 @@ impl Opened {
     /// A pattern that lets nothing through is more often a slip than a question.
     pub(crate) fn warn_if_nothing_matches(&self, found: usize) {
         if self.only.is_some() && found == 0 {
-            eprintln!("warning: --only matches none of {}", human::count(self.listing().tensors.len(), "tensor"));
+            let mut to = std::io::stderr().lock();
+            let _ = writeln!(to, "warning: --only matches none of {}", human::count(self.listing().tensors.len(), "tensor"));
         }
     }
 }

@@ -496,3 +496,12 @@ fn a_closed_pipe_ends_quietly() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
+
+#[test]
+fn a_closed_stderr_changes_no_exit_code() {
+    use std::process::Stdio;
+    let folder = Folder::new();
+    let mut child = common::command(folder.path()).args(["ls", "nowhere"]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+}

@@ -87,8 +87,8 @@ impl Ls {
             writeln!(out)?;
         }
         if !shown.values.is_empty() {
-            let columns = [Column::left("value"), Column::left("type"), Column::left("")];
-            table::write(out, &columns, shown.values.len(), width, "", &mut |at, row| {
+            let columns = [Column::left("name"), Column::left("type"), Column::left("value")];
+            table::write(out, &columns, shown.values.len(), width, "value", &mut |at, row| {
                 row.cell(human::safe(&shown.values[at].name));
                 row.cell(human::safe(shown.values[at].value.kind()));
                 row.cell(PlainText(&shown.values[at].value));

@@ -115,8 +115,8 @@ impl Show {
         let width = human::stdout_width().unwrap_or(WIDTH);
         layout::write(out, dims, edge, width, &mut |index, cell| {
             use std::fmt::Write;
-            // Strings come from files. Writing to a string does not fail.
-            let _ = write!(cell, "{}", human::safe(&text::value(view, index).to_string()));
+            // Strings print with their escapes. Writing to a string does not fail.
+            let _ = write!(cell, "{}", text::value(view, index));
         })?;
         Ok(())
     }
