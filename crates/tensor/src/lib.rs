@@ -12,6 +12,7 @@ mod shortest;
 pub mod slice;
 pub mod source;
 pub mod value;
+pub mod text;
 pub mod view;
 
 pub use bytes::{Bytes, Shrunk, Storage};
