@@ -25,7 +25,9 @@ use wire::{Field, Fields, Wire};
 /// Graphs inside nodes of graphs; protobuf's own bound.
 const DEPTH: usize = 100;
 /// What a graph's and a node's name may add to each of their tensors, so that one long name cannot be multiplied.
-const PREFIX: usize = 1024;
+const PREFIX: usize = 256;
+/// Findings to tell; a file that tries to escape a thousand times is understood before.
+const FINDINGS: usize = 64;
 /// A version of the format that may still come.
 const VERSIONS: Range<u64> = 1..64;
 
@@ -340,7 +342,9 @@ impl Reader<'_> {
         match located {
             Ok(entry) => self.contents.entries.push(entry),
             Err(fault) => {
-                if let Fault::PathEscape { what } = &fault {
+                if let Fault::PathEscape { what } = &fault
+                    && self.contents.findings.len() < FINDINGS
+                {
                     self.contents.find(FindingKind::PathEscape, format!("`{name}` asks for {what}; not followed"));
                 }
                 self.contents.skip(name, fault);
