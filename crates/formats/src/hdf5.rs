@@ -79,7 +79,7 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
         base,
         root,
         groups: HashMap::new(),
-        budget: FREE_LISTING + input.bytes.len() as u64 / 4,
+        budget: FREE_LISTING + input.bytes.len() as u64 / 2,
         contents: Contents::new("hdf5"),
     };
     walk.run()
@@ -192,12 +192,9 @@ impl Walk<'_> {
             path.push_str(name);
             level.next += 1;
             let (target, group) = (target.clone(), level.address);
-            match self.budget.checked_sub(path.len() as u64 + 256) {
-                Some(left) => self.budget = left,
-                None => {
-                    self.contents.skip("(more)", Fault::Limit { what: "the links make a tree far larger than the file".to_owned() });
-                    break;
-                }
+            if let Err(fault) = self.charge(path.len() + 64) {
+                self.contents.skip("(more)", fault);
+                break;
             }
             match self.object(&path, &target, group) {
                 Ok(Some(address)) if open.iter().any(|level| level.address == address) => {
@@ -223,6 +220,13 @@ impl Walk<'_> {
             }
         }
         Ok(self.contents)
+    }
+
+    /// Counts what is about to be kept.
+    fn charge(&mut self, bytes: usize) -> Result<(), Fault> {
+        let limit = || Fault::Limit { what: "the links make a tree far larger than the file".to_owned() };
+        self.budget = self.budget.checked_sub(bytes as u64).ok_or_else(limit)?;
+        Ok(())
     }
 
     /// Lists a dataset; returns the address of a group.
@@ -294,6 +298,8 @@ impl Walk<'_> {
             }
             Ok(all)
         })?;
+        // Many groups can share one table of links, so a table costs again each time it is read.
+        self.charge(all.iter().map(|(name, _)| name.len() + 32).sum())?;
         let mut by_name = HashMap::new();
         let before = all.len();
         all.retain(|(name, _)| !name.is_empty());
