@@ -231,7 +231,7 @@ fn hash(name: &[u8], seed: u64) -> u64 {
     mix(state, rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
-fn dtype(name: &str) -> Option<DType> {
+pub(crate) fn dtype(name: &str) -> Option<DType> {
     Some(match name {
         "BOOL" => DType::Bool,
         "F4" => DType::F4,
