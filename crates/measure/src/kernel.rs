@@ -107,15 +107,18 @@ pub(crate) fn f16s(bytes: &[u8]) -> impl Iterator<Item = f64> {
     bytes.as_chunks().0.iter().map(|x| f16(u16::from_le_bytes(*x)))
 }
 
+pub(crate) fn bf16s_in_order(bytes: &[u8]) -> impl Iterator<Item = f64> {
+    bytes.as_chunks().0.iter().map(|x| bf16(u16::from_le_bytes(*x)))
+}
+
 /// In the order the vector loop meets them.
 pub(crate) fn bf16s(bytes: &[u8]) -> impl Iterator<Item = f64> {
     let (groups, rest) = bytes.as_chunks::<{ 2 * LANES }>();
-    let value = |x: &[u8; 2]| bf16(u16::from_le_bytes(*x));
-    let paired = groups.iter().flat_map(move |group| {
+    let paired = groups.iter().flat_map(|group| {
         let all = group.as_chunks::<2>().0;
-        [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15].map(|place: usize| value(&all[place]))
+        [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15].map(|place: usize| bf16(u16::from_le_bytes(all[place])))
     });
-    paired.chain(rest.as_chunks().0.iter().map(value))
+    paired.chain(bf16s_in_order(rest))
 }
 
 pub(crate) fn bf16(bits: u16) -> f64 {

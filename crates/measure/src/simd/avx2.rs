@@ -8,16 +8,6 @@ use std::{arch::x86_64::*, hint::black_box};
 
 const VECTORS: usize = LANES / 4;
 
-/// How far ahead the next lines are asked for. The machine's own look-ahead stops at each 4 KiB page.
-const AHEAD: usize = 2048;
-
-macro_rules! ahead {
-    ($at:expr) => {{
-        // A prefetch never faults, wherever it points, so the end of the bytes needs no test.
-        _mm_prefetch::<_MM_HINT_T0>($at.wrapping_add(AHEAD).cast());
-    }};
-}
-
 type Vectors = [__m256d; VECTORS];
 
 #[inline]
@@ -128,6 +118,12 @@ fn as_u32s(vector: __m256i) -> [u32; 8] {
 }
 
 #[target_feature(enable = "avx2")]
+fn least_u16(vector: __m256i) -> u16 {
+    let eight = _mm_min_epu16(_mm256_castsi256_si128(vector), _mm256_extracti128_si256::<1>(vector));
+    _mm_extract_epi16::<0>(_mm_minpos_epu16(eight)) as u16
+}
+
+#[target_feature(enable = "avx2")]
 fn as_u16s(vector: __m256i) -> [u16; 16] {
     let mut sixteen = [0; 16];
     // SAFETY: sixteen `u16` take the 32 bytes that are stored.
@@ -143,8 +139,6 @@ pub(super) fn f64(bytes: &[u8]) -> Sums {
     let mut zeros = _mm256_setzero_si256();
     for group in groups {
         let at = group.as_ptr();
-        ahead!(at);
-        ahead!(at.wrapping_add(64));
         for four in 0..VECTORS {
             // SAFETY: 32 bytes from 32·four lie inside the 128 bytes of the group.
             let x = unsafe { _mm256_loadu_pd(at.add(32 * four).cast()) };
@@ -167,7 +161,6 @@ pub(super) fn f32(bytes: &[u8]) -> Sums {
     let mut zeros = _mm256_setzero_si256();
     for group in groups {
         let at = group.as_ptr();
-        ahead!(at);
         for four in 0..VECTORS {
             // SAFETY: 16 bytes from 16·four lie inside the 64 bytes of the group.
             let x = unsafe { _mm_loadu_ps(at.add(16 * four).cast()) };
@@ -219,9 +212,11 @@ impl Ends {
         if groups.is_empty() {
             return (f64::INFINITY, f64::NEG_INFINITY, 0);
         }
-        let unsigned = as_u16s(self.unsigned).into_iter().fold(0, u16::max);
-        let signed = as_u16s(self.signed).into_iter().map(|x| x as i16).fold(i16::MIN, i16::max) as u16;
-        let least = as_u16s(self.least).into_iter().fold(u16::MAX, u16::min);
+        let flipped = |vector, bits| _mm256_xor_si256(vector, _mm256_set1_epi16(bits));
+        // The one horizontal operation there is finds the smallest unsigned number; the others are turned into that.
+        let unsigned = !least_u16(flipped(self.unsigned, -1));
+        let signed = least_u16(flipped(self.signed, i16::MAX)) ^ 0x7fff;
+        let least = least_u16(self.least);
         let zeros = if least == 0 { zeros(groups) } else { 0 };
         let (min, max) = match (unsigned & 0x8000 == 0, signed & 0x8000 == 0) {
             (true, _) => (least >> 1, signed),
@@ -252,7 +247,6 @@ pub(super) fn bf16(bytes: &[u8]) -> Sums {
     let mut ends = Ends::new();
     for group in groups {
         let at = group.as_ptr();
-        ahead!(at);
         for half in 0..2 {
             // SAFETY: 16 bytes from 16·half lie inside the 32 bytes of the group.
             let x = unsafe { _mm_loadu_si128(at.add(16 * half).cast()) };
@@ -266,7 +260,7 @@ pub(super) fn bf16(bytes: &[u8]) -> Sums {
         ends.insert(unsafe { _mm256_loadu_si256(at.cast()) });
     }
     let (min, max, zeros) = ends.fold(groups, kernel::bf16);
-    first.lanes(min, max, zeros).finish(kernel::bf16s(rest))
+    first.lanes(min, max, zeros).finish(kernel::bf16s_in_order(rest))
 }
 
 /// As bf16, with 11 bits of precision.
@@ -277,7 +271,6 @@ pub(super) fn f16(bytes: &[u8]) -> Sums {
     let mut ends = Ends::new();
     for group in groups {
         let at = group.as_ptr();
-        ahead!(at);
         for half in 0..2 {
             // SAFETY: 16 bytes from 16·half lie inside the 32 bytes of the group.
             let x = unsafe { _mm_loadu_si128(at.add(16 * half).cast()) };
