@@ -5,8 +5,11 @@
 //! repeatable), *merge* (fixed order). `diff` runs them in one process; nothing in them needs that.
 
 pub mod layout;
+pub mod noise;
 pub mod pairing;
+pub mod report;
 pub mod settings;
 pub mod side;
+pub mod verdict;
 
 pub use settings::{Rule, Settings};

@@ -24,6 +24,7 @@ impl OpenError {
         match self {
             OpenError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Some("check the path"),
             OpenError::Io { .. } | OpenError::Shrunk(_) => None,
+            OpenError::Unrecognised { found: "a Git LFS pointer", .. } => Some("fetch the file itself with `git lfs pull`"),
             OpenError::Unrecognised { .. } => {
                 Some("give raw bytes a type and a shape with --raw 'f32[3,4]@0', or see `twinscope ls --help` for the formats")
             }

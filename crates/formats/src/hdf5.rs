@@ -660,3 +660,88 @@ fn unpack_lzf(packed: &[u8], expected: Option<u32>) -> Result<Vec<u8>, Error> {
         _ => Ok(out),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{context, input};
+    use proptest::prelude::*;
+
+    const OLD: &[u8] = include_bytes!("../../../testdata/hdf5/earliest/input.h5");
+    const NEW: &[u8] = include_bytes!("../../../testdata/hdf5/latest/input.h5");
+    const KERAS: &[u8] = include_bytes!("../../../testdata/hdf5/keras/input.keras");
+
+    fn entry<'a>(contents: &'a Contents, name: &str) -> &'a Entry {
+        contents.entries.iter().find(|entry| entry.name == name).unwrap()
+    }
+
+    #[test]
+    fn contiguous_datasets_stay_in_the_map_and_packed_ones_wait() {
+        for file in [OLD, NEW] {
+            let contents = read(&input("x.h5", file.to_vec()), &context()).unwrap();
+            assert!(matches!(entry(&contents, "contig").data, Data::Plain(_)));
+            assert!(matches!(entry(&contents, "be").data, Data::View(_)));
+            assert!(matches!(entry(&contents, "gzip").data, Data::Lazy(_)));
+            assert_eq!(entry(&contents, "bf16").dtype, DType::Bf16);
+        }
+    }
+
+    #[test]
+    fn a_keras_archive_is_read_through_to_its_weights() {
+        let file = input("x.keras", KERAS.to_vec());
+        assert!(recognise_keras(&file) && !recognise(&file));
+        let contents = read_keras(&file, &context()).unwrap();
+        assert!(matches!(entry(&contents, "layers/dense/vars/0").data, Data::Plain(_)));
+    }
+
+    #[test]
+    fn a_panic_in_the_crate_becomes_a_fault() {
+        assert!(matches!(guard::<()>(|| panic!("foreign code")), Err(Fault::BadHeader { .. })));
+    }
+
+    #[test]
+    fn lzf_is_unpacked_within_its_bounds() {
+        // Two literals, then six bytes from two back: the source overlaps the copy.
+        assert_eq!(unpack_lzf(&[1, b'a', b'b', 4 << 5, 1], Some(8)).unwrap(), b"abababab");
+        assert_eq!(unpack_lzf(&[0, b'a', 7 << 5, 1, 0], None).unwrap(), b"a".repeat(11));
+        for bad in [&[5, 1][..], &[4 << 5, 0], &[0, 1, 7 << 5], &[0, 1, 4 << 5]] {
+            assert!(unpack_lzf(bad, None).is_err());
+        }
+        assert!(unpack_lzf(&[0, 1], Some(9)).is_err());
+    }
+
+    fn survives(bytes: Vec<u8>) {
+        if let Ok(contents) = read(&input("x.h5", bytes), &context()) {
+            for entry in &contents.entries {
+                let _ = entry.view();
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn no_damage_panics(new in any::<bool>(), changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20)) {
+            let mut bytes = if new { NEW } else { OLD }.to_vec();
+            for (at, byte) in changes { *at.get_mut(&mut bytes) = byte; }
+            survives(bytes);
+        }
+
+        #[test]
+        fn no_cut_panics(new in any::<bool>(), cut in any::<prop::sample::Index>()) {
+            let bytes = if new { NEW } else { OLD };
+            survives(bytes[..cut.index(bytes.len())].to_vec());
+        }
+
+        #[test]
+        fn no_bytes_panic(tail in proptest::collection::vec(any::<u8>(), 0..400)) {
+            survives([MAGIC, &tail].concat());
+        }
+
+        #[test]
+        fn no_lzf_panics(packed in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = unpack_lzf(&packed, Some(30));
+        }
+    }
+}

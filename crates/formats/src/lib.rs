@@ -5,25 +5,37 @@
 //! in a file is believed before it is checked against the file's own size, and one bad tensor never hides the others.
 
 mod archive;
+mod bundle;
 mod cache;
 mod contents;
 mod error;
+mod filekind;
+mod folder;
 mod gguf;
 #[cfg(feature = "hdf5")]
 mod hdf5;
 mod input;
 mod limits;
+mod map;
 mod msgpack;
+mod names;
 mod npy;
 mod npz;
+mod onnx;
 mod open;
+mod progress;
 mod raw;
+mod run;
 mod safetensors;
+mod sharded;
+mod stdin;
+mod torch;
 
 pub use cache::Cache;
 pub use error::{Fault, OpenError};
 pub use limits::Limits;
 pub use open::{OpenOptions, open, open_bytes};
+pub use progress::Progress;
 pub use raw::{RawSpec, RawSpecError};
 
 #[cfg(test)]
@@ -42,6 +54,6 @@ mod tests {
 
     pub(crate) fn context() -> Context {
         let dir = std::env::temp_dir().join(format!("twinscope-test-{}", std::process::id()));
-        Context { limits: Limits::default(), cache: Arc::new(Cache::new(dir, 1 << 30)), depth: 0 }
+        Context::new(Limits::default(), Arc::new(Cache::new(dir, 1 << 30)), 0)
     }
 }

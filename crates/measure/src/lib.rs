@@ -5,5 +5,7 @@ mod kernel;
 mod moments;
 mod simd;
 pub mod stats;
+pub mod totals;
 
 pub use stats::{Counts, Number, Squares, Stats, stats};
+pub use totals::{Options, Profile, SideTotals, Totals, Worst, totals};

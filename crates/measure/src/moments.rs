@@ -8,7 +8,10 @@
 //! [`SMALL`] .. [`LARGE`] is measured divided by 2^600 or 2^-600, and its state remembers that ([`Scale`]). States of different scales
 //! meet at the larger one: what the smaller loses there is far below the rounding of the larger.
 
-use crate::{double::Double, kernel::Sums};
+use crate::{
+    double::Double,
+    kernel::{Shifted, Sums},
+};
 
 pub(crate) const LARGE: f64 = f64::from_bits((1023 + 480) << 52);
 pub(crate) const SMALL: f64 = f64::from_bits((1023 - 440) << 52);
@@ -56,6 +59,11 @@ impl Scale {
     }
 }
 
+/// `Σx² - (Σx)²/n`, with one rounding where it cancels.
+fn spread(count: f64, sum: f64, squares: f64) -> f64 {
+    (Double::product(count, squares).minus(Double::product(sum, sum)).value() / count).max(0.0)
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Moments {
     pub(crate) n: u64,
@@ -66,19 +74,39 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
-    /// From what a kernel summed over `n` numbers, each less `shift`: `Σd` and `Σd²`.
+    /// From a first pass over a block of `n` numbers, and a second one where the first is not enough.
     ///
-    /// `m2 = Σd² - (Σd)²/n` cancels at most to one part in `n + 1` when the shift is one of the numbers. With no shift it may
-    /// cancel further, but for 8- and 11-bit numbers whose sums are then exact, and the subtraction here is done exactly.
-    pub(crate) fn new(n: usize, shift: Double, sums: &Sums, scale: Scale) -> Self {
+    /// `m2 = Σx² - (Σx)²/n` loses as many digits as `Σx²` is larger than `m2`. Up to a factor of 64 that is harmless; beyond it `again(mean)`
+    /// sums the numbers less their mean. 8- and 11-bit numbers never need that (`again` is `None`): where they lie so close together
+    /// that the difference cancels, their sums and squares are exact, and the difference here is taken exactly.
+    pub(crate) fn of_block(n: usize, sums: &Sums, scale: Scale, again: Option<impl FnOnce(f64) -> Shifted>) -> Self {
         if n == 0 {
             return Self::default();
         }
         let count = n as f64;
-        let square = Double::product(sums.d, sums.d);
-        let m2 = Double::product(count, sums.d2).minus(square).value() / count;
+        let abs = Double::new(sums.abs);
+        if sums.min == sums.max {
+            return Self { n: n as u64, sum: Double::product(count, sums.min), abs, m2: Double::default(), scale };
+        }
+        let m2 = spread(count, sums.sum, sums.squares);
+        match again {
+            Some(again) if sums.squares > 64.0 * m2 => {
+                let mean = sums.sum / count;
+                Self::of_differences(n, Double::new(mean), again(mean), sums.abs, scale)
+            }
+            _ => Self { n: n as u64, sum: Double::new(sums.sum), abs, m2: Double::new(m2), scale },
+        }
+    }
+
+    /// From a pass over `x - shift`. The shift must be near the numbers: one of them, or their mean.
+    pub(crate) fn of_differences(n: usize, shift: Double, sums: Shifted, abs: f64, scale: Scale) -> Self {
+        if n == 0 {
+            return Self::default();
+        }
+        let count = n as f64;
         let shifts = Double::product(count, shift.hi).plus(Double::product(count, shift.lo));
-        Self { n: n as u64, sum: shifts.plus(Double::new(sums.d)), abs: Double::new(sums.abs), m2: Double::new(m2.max(0.0)), scale }
+        let m2 = Double::new(spread(count, sums.sum, sums.squares));
+        Self { n: n as u64, sum: shifts.plus(Double::new(sums.sum)), abs: Double::new(abs), m2, scale }
     }
 
     pub(crate) fn merge(self, other: Self) -> Self {
@@ -91,8 +119,14 @@ impl Moments {
         let scale = self.scale.max(other.scale);
         let (a, b) = (self.at(scale), other.at(scale));
         let (na, nb) = (a.n as f64, b.n as f64);
-        let apart = b.average().minus(a.average()).value();
-        let between = apart * apart * (na / (na + nb) * nb);
+        let between = if a.n == b.n {
+            // The same, without a division that takes time: blocks of a chunk are equally long, and 2n is a power of two.
+            let apart = b.sum.minus(a.sum).value();
+            apart * apart / (na + nb)
+        } else {
+            let apart = b.average().minus(a.average()).value();
+            apart * apart * (na / (na + nb) * nb)
+        };
         Self { n: a.n + b.n, sum: a.sum.plus(b.sum), abs: a.abs.plus(b.abs), m2: a.m2.plus(b.m2).plus(Double::new(between)), scale }
     }
 

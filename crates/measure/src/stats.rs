@@ -14,17 +14,18 @@
 
 use crate::{
     double::Double,
-    kernel::{self, Sums},
+    kernel::{Shifted, Sums},
     moments::{LARGE, Moments, SMALL, Scale},
     simd,
 };
 use rayon::prelude::*;
-use twinscope_tensor::{DType, Kind, Packing, Quant, ReadError, View, slice::Cut};
+use std::borrow::Cow;
+use twinscope_tensor::{DType, Kind, Packing, Quant, ReadError, View, decode, slice::Cut};
 
 /// What one thread takes at a time. A multiple of every packing's unit.
 const CHUNK: usize = 1 << 16;
-/// What one kernel call takes: 16 KiB of f32, which stay in the first-level cache should they be needed again.
-const BLOCK: usize = 1 << 12;
+/// What one kernel call takes: 16 KiB of bf16, 32 KiB of f32, still close by should they be needed again.
+const BLOCK: usize = 1 << 13;
 /// Chunks whose states are kept before they are merged: 2 MiB of them at most, however long the tensor.
 const SPAN: usize = 1 << 14;
 
@@ -238,8 +239,7 @@ fn measure<S: State>(view: &View, of_block: impl Fn(&View, u64, usize, &mut Scra
     let of_chunk = |scratch: &mut Scratch, chunk: u64| {
         let start = chunk * CHUNK as u64;
         let end = view.len().min(start + CHUNK as u64);
-        let blocks = (start..end).step_by(BLOCK);
-        blocks.fold(S::default(), |state, at| state.merge(of_block(view, at, (end - at).min(BLOCK as u64) as usize, scratch)))
+        tree(start, end, &mut |start, count| of_block(view, start, count, scratch))
     };
     let chunks = view.len().div_ceil(CHUNK as u64);
     if chunks <= 1 {
@@ -253,6 +253,17 @@ fn measure<S: State>(view: &View, of_block: impl Fn(&View, u64, usize, &mut Scra
         whole = parts.into_iter().fold(whole, S::merge);
     }
     whole
+}
+
+/// Blocks merged two by two: fewer roundings than one after the other, and equal lengths merge quickly.
+fn tree<S: State>(start: u64, end: u64, of_block: &mut impl FnMut(u64, usize) -> S) -> S {
+    let len = end - start;
+    if len <= BLOCK as u64 {
+        return of_block(start, len as usize);
+    }
+    // The left side is the largest power of two that leaves something: a multiple of blocks.
+    let middle = start + len.next_power_of_two() / 2;
+    tree(start, middle, of_block).merge(tree(middle, end, of_block))
 }
 
 /// Floats, and codes that stand for them.
@@ -283,55 +294,33 @@ impl State for Real {
 
 impl Real {
     fn of_block(view: &View, start: u64, count: usize, Scratch { bytes, values, more }: &mut Scratch) -> Self {
-        type Widen = fn(&[u8], &mut Vec<f64>);
-        let (fast, widen): (Option<Self>, Widen) = match view.dtype() {
+        let fast = match view.dtype() {
             DType::F32 => {
                 let bytes = view.chunk(start, count, bytes);
-                let first = kernel::f32s(bytes).next().unwrap_or(0.0);
-                (Self::shifted(bytes, count, first, simd::f32), |bytes, values| values.extend(kernel::f32s(bytes)))
+                Self::of_sums(count, &simd::f32(bytes), Some(|mean| simd::f32_shifted(bytes, mean)))
             }
             DType::F64 => {
                 let bytes = view.chunk(start, count, bytes);
-                let first = kernel::f64s(bytes).next().unwrap_or(0.0);
-                (Self::shifted(bytes, count, first, simd::f64), |bytes, values| values.extend(kernel::f64s(bytes)))
+                Self::of_sums(count, &simd::f64(bytes), Some(|mean| simd::f64_shifted(bytes, mean)))
             }
-            DType::Bf16 => {
-                let sums = simd::bf16(view.chunk(start, count, bytes), 0.0);
-                (Self::of_sums(count, 0.0, &sums), |bytes, values| values.extend(kernel::bf16s(bytes)))
-            }
-            DType::F16 => {
-                let sums = simd::f16(view.chunk(start, count, bytes), 0.0);
-                (Self::of_sums(count, 0.0, &sums), |bytes, values| values.extend(kernel::f16s(bytes)))
-            }
-            _ => {
-                read(view, start, count, bytes, values);
-                return Self::of_values(values, more);
-            }
+            DType::Bf16 => Self::of_sums(count, &simd::bf16(view.chunk(start, count, bytes)), ONCE),
+            DType::F16 => Self::of_sums(count, &simd::f16(view.chunk(start, count, bytes)), ONCE),
+            _ => None,
         };
         fast.unwrap_or_else(|| {
-            values.clear();
-            widen(view.chunk(start, count, bytes), values);
+            read(view, start, count, bytes, values);
             Self::of_values(values, more)
         })
     }
 
-    /// The block shifted by its first number, or by nothing if that stands out so far that the sums would lose digits to it.
-    fn shifted(bytes: &[u8], count: usize, first: f64, sum: fn(&[u8], f64) -> Sums) -> Option<Self> {
-        let sums = sum(bytes, first);
-        if first.abs() * count as f64 > 8.0 * sums.abs {
-            Self::of_sums(count, 0.0, &sum(bytes, 0.0))
-        } else {
-            Self::of_sums(count, first, &sums)
-        }
-    }
-
     /// `None` when some number was not finite, or so large or so small that the block must be scaled.
-    fn of_sums(count: usize, shift: f64, sums: &Sums) -> Option<Self> {
+    #[inline]
+    fn of_sums(count: usize, sums: &Sums, again: Option<impl FnOnce(f64) -> Shifted>) -> Option<Self> {
         let max_abs = sums.max.max(-sums.min);
         let usual = sums.abs.is_finite() && (max_abs == 0.0 || (SMALL..=LARGE).contains(&max_abs));
         usual.then(|| Self {
             counts: Counts { zeros: sums.zeros, ..Counts::default() },
-            moments: Moments::new(count, Double::new(shift), sums, Scale::One),
+            moments: Moments::of_block(count, sums, Scale::One, again),
             min: sums.min,
             max: sums.max,
         })
@@ -365,13 +354,23 @@ impl Real {
     }
 }
 
+/// For types whose numbers never need a second pass.
+const ONCE: Option<fn(f64) -> Shifted> = None;
+
 /// Of finite numbers that are scaled already.
 fn moments_of(values: &[f64], scale: Scale) -> Moments {
-    let first = values.first().copied().unwrap_or(0.0);
-    let sums = simd::values(values, first);
-    let stands_out = first.abs() * values.len() as f64 > 8.0 * sums.abs;
-    let (shift, sums) = if stands_out { (0.0, simd::values(values, 0.0)) } else { (first, sums) };
-    Moments::new(values.len(), Double::new(shift), &sums, scale)
+    let bytes = bytes_of(values);
+    Moments::of_block(values.len(), &simd::f64(&bytes), scale, Some(|mean| simd::f64_shifted(&bytes, mean)))
+}
+
+/// Little-endian bytes of numbers, the numbers themselves where the machine keeps them so.
+fn bytes_of(values: &[f64]) -> Cow<'_, [u8]> {
+    if cfg!(target_endian = "little") {
+        // SAFETY: the same memory as bytes, which need no alignment and have no invalid values.
+        Cow::Borrowed(unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) })
+    } else {
+        Cow::Owned(values.iter().flat_map(|x| x.to_le_bytes()).collect())
+    }
 }
 
 impl Counts {
@@ -479,8 +478,8 @@ impl Ints {
                 ints!(i64, more.iter().map(|x| *x as i64), values)
             }
         };
-        let sums = simd::values(values, 0.0);
-        let moments = Moments::new(count, Double::from(first), &sums, Scale::One);
+        let differences = simd::f64_shifted(&bytes_of(values), 0.0);
+        let moments = Moments::of_differences(count, Double::from(first), differences, sum_abs as f64, Scale::One);
         Self { zeros, moments, min, max, sum, sum_abs }
     }
 
@@ -560,13 +559,8 @@ impl Complex {
     }
 }
 
-/// The numbers of a block of any other type.
+/// The numbers of a block of any type that has some.
 fn read(view: &View, start: u64, count: usize, bytes: &mut Vec<u8>, values: &mut Vec<f64>) {
-    values.clear();
-    let raw = view.chunk(start, count, bytes);
-    match view.dtype() {
-        DType::C64 => values.extend(kernel::f32s(raw)),
-        DType::C128 => values.extend(kernel::f64s(raw)),
-        _ => values.resize(count, f64::NAN),
-    }
+    let any = decode::f64_values(view, start, count, bytes, values);
+    debug_assert!(any, "{} has a kind that has numbers", view.dtype());
 }

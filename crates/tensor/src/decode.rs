@@ -8,6 +8,7 @@
 
 use crate::{BlockType, DType, Packing, Quant, View, blocks, minifloat};
 use half::{f16, slice::HalfFloatSliceExt};
+use std::collections::HashMap;
 
 /// The numbers of elements `start .. start + count` in row-major order, [`DType::values_per_element`] each, in place of what
 /// `out` held. False, and nothing in `out`, when the dtype has no numbers ([`DType::has_numbers`]). `scratch` is room to
@@ -186,8 +187,9 @@ fn halves<R: Real>(bytes: &[u8], out: &mut Vec<R>) {
 fn packed<R: Real>(view: &View, start: u64, count: usize, bits: usize, scratch: &mut Vec<u8>, out: &mut Vec<R>) {
     let dtype = view.dtype();
     if view.contiguous().is_none() {
-        let codes = indices(view, start, count).map(|index| view.element(&index, scratch).0[0]);
-        return number(view, start, codes, out);
+        let mut codes = Vec::with_capacity(count);
+        for_each_index(view, start, count, |index| codes.push(view.element(index, scratch).0[0]));
+        return number(view, start, codes.into_iter(), out);
     }
     // Four elements of any width fill whole bytes.
     let before = (start % 4) as usize;
@@ -222,9 +224,19 @@ fn number<R: Real>(view: &View, start: u64, codes: impl Iterator<Item = u8>, out
 }
 
 /// The indices of a run of elements, in row-major order.
-fn indices(view: &View, start: u64, count: usize) -> impl Iterator<Item = Vec<u64>> + use<> {
-    let shape = view.shape().clone();
-    (start..start + count as u64).map(move |flat| shape.unravel(flat))
+fn for_each_index(view: &View, start: u64, count: usize, mut visit: impl FnMut(&[u64])) {
+    let dims = view.shape().dims();
+    let mut index = view.shape().unravel(start);
+    for _ in 0..count {
+        visit(&index);
+        for (i, dim) in index.iter_mut().zip(dims).rev() {
+            *i += 1;
+            if *i < *dim {
+                break;
+            }
+            *i = 0;
+        }
+    }
 }
 
 /// torch's `(code - zero_point) * scale` under one scale: the difference of integers, then all in f32.
@@ -276,16 +288,21 @@ fn dequantize_blocks<R: Real>(
         }
         return;
     }
-    // Neighbours along the last dimension share a block: it is unpacked once for all of them.
-    let mut unpacked = None;
-    for index in indices(view, start, count) {
-        let (bytes, at) = view.element(&index, scratch);
-        if unpacked != Some(bytes.as_ptr()) {
-            blocks::dequantize(block, bytes, values);
-            unpacked = Some(bytes.as_ptr());
+    // Without their own order, elements of one block are met far apart (in a transposed tensor once for each row), so the
+    // blocks unpacked last are kept.
+    const KEPT: usize = 8192;
+    let mut kept: HashMap<*const u8, Box<[f32]>> = HashMap::new();
+    for_each_index(view, start, count, |index| {
+        let (bytes, at) = view.element(index, scratch);
+        if kept.len() == KEPT && !kept.contains_key(&bytes.as_ptr()) {
+            kept.clear();
         }
+        let values = kept.entry(bytes.as_ptr()).or_insert_with(|| {
+            blocks::dequantize(block, bytes, values);
+            Box::from(&*values)
+        });
         out.push(R::from_f32(values[at]));
-    }
+    });
 }
 
 #[cfg(test)]

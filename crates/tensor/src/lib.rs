@@ -8,8 +8,10 @@ pub mod minifloat;
 pub mod operand;
 pub mod order;
 pub mod shape;
+mod shortest;
 pub mod slice;
 pub mod source;
+pub mod value;
 pub mod text;
 pub mod view;
 
@@ -19,4 +21,5 @@ pub use dtype::{BlockType, DType, Kind, Packing, TimeUnit};
 pub use operand::Operand;
 pub use shape::Shape;
 pub use source::{Finding, FindingKind, Listing, Meta, Plain, PlainValue, ReadError, Skipped, TensorInfo, TensorSource};
+pub use value::{Float, Value};
 pub use view::{Quant, View, ViewError};

@@ -7,7 +7,7 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 
-use crate::kernel::{self, Sums};
+use crate::kernel::{self, Shifted, Sums};
 
 #[cfg(target_arch = "x86_64")]
 fn has_avx2() -> bool {
@@ -15,36 +15,26 @@ fn has_avx2() -> bool {
 }
 
 macro_rules! dispatch {
-    ($($(#[$doc:meta])* $name:ident($shift:ident) = $plain:path;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($bytes:ident $(, $shift:ident)?) -> $sums:ty = $plain:expr;)*) => {$(
         $(#[$doc])*
-        pub(crate) fn $name(bytes: &[u8], $shift: f64) -> Sums {
+        pub(crate) fn $name($bytes: &[u8] $(, $shift: f64)?) -> $sums {
             #[cfg(target_arch = "x86_64")]
             if has_avx2() {
                 // SAFETY: the features these functions are compiled for were just detected.
-                return unsafe { avx2::$name(bytes, $shift) };
+                return unsafe { avx2::$name($bytes $(, $shift)?) };
             }
-            kernel::plain($plain(bytes), $shift)
+            $plain
         }
     )*};
 }
 dispatch! {
-    /// Little-endian `f64` at any alignment.
-    f64(shift) = kernel::f64s;
-    f32(shift) = kernel::f32s;
-    f16(shift) = kernel::f16s;
-    bf16(shift) = kernel::bf16s;
-}
-
-/// Numbers that are no longer bytes.
-pub(crate) fn values(values: &[f64], shift: f64) -> Sums {
-    #[cfg(target_arch = "x86_64")]
-    if has_avx2() {
-        // SAFETY: the same memory as bytes, which have no alignment and no invalid values; x86 is little-endian.
-        let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) };
-        // SAFETY: the features were just detected.
-        return unsafe { avx2::f64(bytes, shift) };
-    }
-    kernel::plain(values.iter().copied(), shift)
+    /// Little-endian numbers at any alignment.
+    f64(bytes) -> Sums = kernel::plain(kernel::f64s(bytes));
+    f32(bytes) -> Sums = kernel::plain(kernel::f32s(bytes));
+    f16(bytes) -> Sums = kernel::plain(kernel::f16s(bytes));
+    bf16(bytes) -> Sums = kernel::plain(kernel::bf16s(bytes));
+    f64_shifted(bytes, shift) -> Shifted = kernel::plain_shifted(kernel::f64s(bytes), shift);
+    f32_shifted(bytes, shift) -> Shifted = kernel::plain_shifted(kernel::f32s(bytes), shift);
 }
 
 #[cfg(test)]
@@ -52,25 +42,34 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    type Fast = fn(&[u8], f64) -> Sums;
+    const SHIFT: f64 = 0.7;
 
-    /// The same bits, but for the sign of a zero.
-    fn same(fast: Sums, plain: Sums) {
-        assert_eq!(fast, plain);
+    /// The fast loops of one type, and the numbers in the order they take them.
+    struct Type {
+        size: usize,
+        first: fn(&[u8]) -> Sums,
+        second: Option<fn(&[u8], f64) -> Shifted>,
+        values: fn(&[u8]) -> Vec<f64>,
     }
 
-    fn on_every_length_and_alignment<I>(bytes: &[u8], size: usize, fast: Fast, plain: impl Fn(&[u8]) -> I, shift: f64)
-    where
-        I: Iterator<Item = f64>,
-    {
-        for skip in 0..size.min(3) {
-            for count in (0..100).chain([255, 256, 257]).filter(|count| skip + count * size <= bytes.len()) {
-                let part = &bytes[skip..skip + count * size];
-                let expected: Vec<f64> = plain(part).collect();
-                if expected.iter().all(|x| x.is_finite()) {
-                    same(fast(part, shift), kernel::plain(expected.into_iter(), shift));
+    const F64: Type = Type { size: 8, first: f64, second: Some(f64_shifted), values: |bytes| kernel::f64s(bytes).collect() };
+    const F32: Type = Type { size: 4, first: f32, second: Some(f32_shifted), values: |bytes| kernel::f32s(bytes).collect() };
+    const F16: Type = Type { size: 2, first: f16, second: None, values: |bytes| kernel::f16s(bytes).collect() };
+    const BF16: Type = Type { size: 2, first: bf16, second: None, values: |bytes| kernel::bf16s(bytes).collect() };
+
+    fn is_plain_on_every_length_and_alignment(of: &Type, bytes: &[u8]) {
+        for skip in 0..3 {
+            for count in (0..100).chain([255, 256, 257]).filter(|count| skip + count * of.size <= bytes.len()) {
+                let part = &bytes[skip..skip + count * of.size];
+                let values = (of.values)(part);
+                assert_eq!(values.len(), count);
+                if values.iter().all(|x| x.is_finite()) {
+                    assert_eq!((of.first)(part), kernel::plain(values.iter().copied()), "{count} numbers");
                 } else {
-                    assert!(!fast(part, shift).abs.is_finite(), "{count} numbers, not all finite");
+                    assert!(!(of.first)(part).abs.is_finite(), "{count} numbers, not all finite");
+                }
+                if let Some(second) = of.second.filter(|_| values.iter().all(|x| x.is_finite())) {
+                    assert_eq!(second(part, SHIFT), kernel::plain_shifted(values.into_iter(), SHIFT), "{count} numbers");
                 }
             }
         }
@@ -80,12 +79,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
         #[test]
-        fn vectors_print_the_digits_of_the_plain_loop(values in prop::collection::vec(-1e3f32..1e3, 260), shift in -1e3f32..1e3) {
-            let shift = f64::from(shift);
-            let bytes: Vec<u8> = values.iter().flat_map(|x| f64::from(*x).sqrt().to_le_bytes().into_iter().chain(x.to_le_bytes())).collect();
-            on_every_length_and_alignment(&bytes, 8, f64, |b| kernel::f64s(b).collect::<Vec<_>>().into_iter(), shift);
+        fn vectors_print_the_digits_of_the_plain_loop(values in prop::collection::vec(-1e3f32..1e3, 260)) {
+            let bytes: Vec<u8> = values.iter().flat_map(|x| f64::from(*x).cbrt().to_le_bytes()).collect();
+            is_plain_on_every_length_and_alignment(&F64, &bytes);
             let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-            on_every_length_and_alignment(&bytes, 4, f32, |b| kernel::f32s(b).collect::<Vec<_>>().into_iter(), shift);
+            is_plain_on_every_length_and_alignment(&F32, &bytes);
         }
 
         #[test]
@@ -93,8 +91,8 @@ mod tests {
             // Without the top exponents all are finite; with them a few are not.
             for mask in [u16::MAX, 0xbfff] {
                 let bytes: Vec<u8> = bits.iter().flat_map(|x| (x & mask).to_le_bytes()).collect();
-                on_every_length_and_alignment(&bytes, 2, f16, |b| kernel::f16s(b).collect::<Vec<_>>().into_iter(), 0.0);
-                on_every_length_and_alignment(&bytes, 2, bf16, |b| kernel::bf16s(b).collect::<Vec<_>>().into_iter(), 0.0);
+                is_plain_on_every_length_and_alignment(&F16, &bytes);
+                is_plain_on_every_length_and_alignment(&BF16, &bytes);
             }
         }
     }
@@ -105,8 +103,8 @@ mod tests {
         {
             for repeat in [1, 5, 6, 11, 40] {
                 let bytes: Vec<u8> = bits.repeat(repeat).iter().flat_map(|x| x.to_le_bytes()).collect();
-                same(bf16(&bytes, 0.0), kernel::plain(kernel::bf16s(&bytes), 0.0));
-                same(f16(&bytes, 0.0), kernel::plain(kernel::f16s(&bytes), 0.0));
+                assert_eq!(bf16(&bytes), kernel::plain(kernel::bf16s(&bytes)));
+                assert_eq!(f16(&bytes), kernel::plain(kernel::f16s(&bytes)));
             }
         }
     }
@@ -121,7 +119,7 @@ mod tests {
                     let wide: Vec<u8> = values.iter().flat_map(|x| f64::from(*x).to_le_bytes()).collect();
                     let single: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
                     let half: Vec<u8> = single.chunks(4).flat_map(|x| [x[2], x[3]]).collect();
-                    for sums in [f64(&wide, 1.5), f32(&single, 1.5), bf16(&half, 0.0)] {
+                    for sums in [f64(&wide), f32(&single), bf16(&half)] {
                         assert!(!sums.abs.is_finite(), "{bad} at {place} of {len}");
                     }
                 }
@@ -132,11 +130,11 @@ mod tests {
     #[test]
     fn every_half_converts() {
         for bits in 0..=u16::MAX {
-            let fast = f16(&bits.to_le_bytes().repeat(16), 0.0);
+            let fast = f16(&bits.to_le_bytes().repeat(16));
             let value = kernel::f16(bits);
             assert_eq!(fast.abs.is_finite(), value.is_finite(), "{bits:04x}");
             if value.is_finite() {
-                assert_eq!((fast.d, fast.min, fast.max), (16.0 * value, value + 0.0, value + 0.0), "{bits:04x}");
+                assert_eq!((fast.sum, fast.min, fast.max), (16.0 * value, value + 0.0, value + 0.0), "{bits:04x}");
             }
         }
     }
