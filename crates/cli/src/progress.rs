@@ -6,6 +6,7 @@ use std::{
     sync::Mutex,
     time::{Duration, Instant},
 };
+use twinscope_formats::Progress;
 
 /// Short enough to look alive, long enough to cost nothing.
 const EVERY: Duration = Duration::from_millis(100);
@@ -28,8 +29,18 @@ impl Bar {
         Self { shown }
     }
 
-    /// Says that `done` bytes of `what` are there. Cheap to call often.
-    pub(crate) fn unpacking(&self, what: &str, done: u64, total: Option<u64>) {
+    /// Takes the line away again, before anything else is printed.
+    pub(crate) fn clear(&self) {
+        if let Some(Ok(mut shown)) = self.shown.as_ref().map(Mutex::lock)
+            && std::mem::take(&mut shown.drawn)
+        {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Progress for Bar {
+    fn unpacking(&self, what: &str, done: u64, total: Option<u64>) {
         // A line that is being drawn by another thread will do.
         let Some(Ok(mut shown)) = self.shown.as_ref().map(Mutex::try_lock) else { return };
         if shown.last.elapsed() < EVERY {
@@ -38,15 +49,6 @@ impl Bar {
         *shown = Shown { last: Instant::now(), drawn: true };
         let width = human::terminal_width().unwrap_or(80);
         let _ = write!(std::io::stderr(), "\r\x1b[K{}", line(what, done, total, width));
-    }
-
-    /// Takes the line away again, before anything else is printed.
-    pub(crate) fn clear(&self) {
-        if let Some(Ok(mut shown)) = self.shown.as_ref().map(Mutex::lock)
-            && std::mem::take(&mut shown.drawn)
-        {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
     }
 }
 
