@@ -89,7 +89,9 @@ impl Judge {
         if facts.tolerance {
             return if totals.beyond == Some(0) { (Verdict::Rounding, None) } else { self.diverge(facts, measures(totals)) };
         }
-        let Some(own_floor) = facts.measured_floor.map(|measured| measured.map(|m| MEASURED * m)).or_else(|| floor(facts.dtypes, facts.reduction)) else {
+        let Some(own_floor) =
+            facts.measured_floor.map(|measured| measured.map(|m| MEASURED * m)).or_else(|| floor(facts.dtypes, facts.reduction))
+        else {
             return self.diverge(facts, measures(totals));
         };
         let found = measures(totals);
@@ -140,7 +142,15 @@ mod tests {
     /// A pair with this relative error everywhere.
     fn totals(error: f64) -> Totals {
         let profile = Profile { axis: 0, error: vec![error * error; 8], energy: vec![1.0; 8], ..Profile::default() };
-        Totals { count: 64, compared: 64, differing: 64, rel_l2: Some(error), max_local: Some(error), profiles: vec![profile], ..Totals::default() }
+        Totals {
+            count: 64,
+            compared: 64,
+            differing: 64,
+            rel_l2: Some(error),
+            max_local: Some(error),
+            profiles: vec![profile],
+            ..Totals::default()
+        }
     }
 
     fn facts(totals: &Totals, dtype: DType) -> Facts<'_> {

@@ -400,8 +400,7 @@ mod tests {
     }
 
     fn read_bytes(bytes: &[u8]) -> Result<Contents, Fault> {
-        let context =
-            Context { limits: crate::Limits::default(), cache: Arc::new(crate::Cache::new(std::env::temp_dir(), 1 << 20)), depth: 0 };
+        let context = Context::new(crate::Limits::default(), Arc::new(crate::Cache::new(std::env::temp_dir(), 1 << 20)), 0);
         read(&Input { name: "x.gguf".into(), path: None, bytes: bytes.to_vec().into() }, &context)
     }
 

@@ -156,12 +156,15 @@ impl Source {
         }
         if !contents.ordered {
             order::sort_by_name(&mut contents.entries, |entry| &entry.name);
+            for value in &mut contents.values {
+                value.after = contents.entries.partition_point(|entry| order::by_name(&entry.name, &value.name).is_lt());
+            }
         }
         let tensors = contents
             .entries
             .iter_mut()
             .map(|entry| TensorInfo {
-                name: entry.name.clone(),
+                name: std::mem::take(&mut entry.name),
                 dtype: entry.dtype,
                 shape: entry.shape.clone(),
                 bytes: entry.shape.elements().and_then(|elements| entry.dtype.byte_len(elements)),

@@ -31,7 +31,23 @@ const VERSION: u64 = 1;
 
 /// Facts of an index line that are not part of [`Entry`] but worth keeping with the tensor.
 const KEPT: [&str; 17] = [
-    "role", "arg", "call", "step", "phase", "cls", "op", "ts", "dur", "stride", "dev", "dims", "placements", "global_shape", "hash", "inputs", "stats",
+    "role",
+    "arg",
+    "call",
+    "step",
+    "phase",
+    "cls",
+    "op",
+    "ts",
+    "dur",
+    "stride",
+    "dev",
+    "dims",
+    "placements",
+    "global_shape",
+    "hash",
+    "inputs",
+    "stats",
 ];
 
 pub(crate) fn recognise_folder(path: &Path) -> bool {
@@ -96,7 +112,8 @@ impl Rank<'_> {
             let Ok(Value::Object(event)) = serde_json::from_slice::<Value>(line) else {
                 let rest = lines.count();
                 if rest > 0 || line.ends_with(b"\n") {
-                    let text = format!("{}index.jsonl: line {} cannot be read; {rest} lines after it are left out", self.prefix, number + 1);
+                    let text =
+                        format!("{}index.jsonl: line {} cannot be read; {rest} lines after it are left out", self.prefix, number + 1);
                     contents.find(FindingKind::Odd, text);
                 }
                 break;
@@ -141,9 +158,15 @@ impl Rank<'_> {
         meta
     }
 
-    fn tensor(&mut self, event: &Map<String, Value>, seen: &mut HashMap<u64, Bytes>, context: &Context) -> Result<(DType, Shape, Bytes), Fault> {
+    fn tensor(
+        &mut self,
+        event: &Map<String, Value>,
+        seen: &mut HashMap<u64, Bytes>,
+        context: &Context,
+    ) -> Result<(DType, Shape, Bytes), Fault> {
         let dtype = event.get("ldtype").or_else(|| event.get("dtype")).and_then(Value::as_str).unwrap_or_default();
-        let dtype = safetensors::dtype(dtype).or_else(|| DType::parse(dtype)).ok_or_else(|| Fault::BadDtype { what: format!("`{dtype}`") })?;
+        let dtype =
+            safetensors::dtype(dtype).or_else(|| DType::parse(dtype)).ok_or_else(|| Fault::BadDtype { what: format!("`{dtype}`") })?;
         let shape = shape(event.get("shape"), context.limits.rank)?;
         let bytes = if let Some(same) = event.get("same").and_then(Value::as_u64) {
             seen.get(&same).cloned().ok_or_else(|| Fault::Missing { what: format!("record {same}, which this one repeats") })?
@@ -168,7 +191,8 @@ impl Rank<'_> {
         let folder = self.folder;
         let segment = self.segments.entry(number).or_insert_with(|| segment(&folder.join(format!("seg-{number:05}.safetensors"))));
         let data = segment.as_ref().map_err(Clone::clone)?;
-        data.slice(begin..end).ok_or_else(|| Fault::Truncated { what: format!("it ends at byte {end} of segment {number}, which has {}", data.len()) })
+        data.slice(begin..end)
+            .ok_or_else(|| Fault::Truncated { what: format!("it ends at byte {end} of segment {number}, which has {}", data.len()) })
     }
 }
 

@@ -204,7 +204,7 @@ impl Tensor {
     }
 }
 
-fn dtype(name: &str) -> Option<DType> {
+pub(crate) fn dtype(name: &str) -> Option<DType> {
     Some(match name {
         "BOOL" => DType::Bool,
         "F4" => DType::F4,

@@ -11,8 +11,8 @@ pub mod shape;
 mod shortest;
 pub mod slice;
 pub mod source;
-pub mod value;
 pub mod text;
+pub mod value;
 pub mod view;
 
 pub use bytes::{Bytes, Shrunk, Storage};

@@ -83,9 +83,9 @@ impl View {
             return false;
         }
         let mut numbers = Vec::new();
-        decode::f64_values(self, start, count, scratch, &mut numbers);
+        let known = decode::f64_values(self, start, count, scratch, &mut numbers);
         out.extend(numbers.into_iter().map(|number| number as i128));
-        true
+        known
     }
 }
 

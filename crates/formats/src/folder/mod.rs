@@ -26,8 +26,10 @@ struct SpecialFolder {
     read: fn(&Path, &Context) -> Result<Contents, Fault>,
 }
 
-/// HOOK: torch.distributed.checkpoint and DeepSpeed ZeRO folders are rows here, one per line.
-const SPECIAL: &[SpecialFolder] = &[];
+#[rustfmt::skip]
+const SPECIAL: &[SpecialFolder] = &[
+    SpecialFolder { recognise: crate::run::recognise_folder, read: crate::run::read_folder },
+];
 
 /// Reads a folder, as itself or as a bundle of its files.
 pub(crate) fn read(path: &Path, context: &Context) -> Result<Contents, Fault> {

@@ -303,7 +303,7 @@ impl External {
         }
         let opened = match &self.folder {
             Some(folder) => inside(folder, location)
-                .and_then(|path| map_file(&path).map_err(|error| Fault::Io { what: format!("`{location}`: {error}") })),
+                .and_then(|path| crate::map::map_file(&path).map_err(|error| Fault::Io { what: format!("`{location}`: {error}") })),
             None => Err(Fault::Unsupported { what: format!("`{location}` beside a model that is inside an archive") }),
         };
         self.files.insert(location.to_owned(), opened.clone());
@@ -330,9 +330,4 @@ fn inside(folder: &Path, location: &str) -> Result<PathBuf, Fault> {
         return Err(missing("it is not a file"));
     }
     Ok(path)
-}
-
-/// Stands in for `map::map_file` until that is merged.
-fn map_file(path: &Path) -> io::Result<Bytes> {
-    std::fs::read(path).map(Bytes::from)
 }

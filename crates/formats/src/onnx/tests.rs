@@ -31,7 +31,7 @@ fn model(graph: &[u8]) -> Vec<u8> {
 }
 
 fn read_bytes(data: &[u8]) -> Result<Contents, Fault> {
-    let context = Context { limits: crate::Limits::default(), cache: Arc::new(crate::Cache::new(std::env::temp_dir(), 1 << 20)), depth: 0 };
+    let context = Context::new(crate::Limits::default(), Arc::new(crate::Cache::new(std::env::temp_dir(), 1 << 20)), 0);
     read(&Input { name: "m.onnx".into(), path: None, bytes: data.to_vec().into() }, &context)
 }
 
@@ -114,7 +114,7 @@ fn external_data_stays_in_the_models_folder() {
     ]
     .concat();
     let path = folder.path().join("model/m.onnx");
-    let context = Context { limits: crate::Limits::default(), cache: Arc::new(crate::Cache::new(std::env::temp_dir(), 1 << 20)), depth: 0 };
+    let context = Context::new(crate::Limits::default(), Arc::new(crate::Cache::new(std::env::temp_dir(), 1 << 20)), 0);
     let input = Input { name: "m.onnx".into(), path: Some(path), bytes: model(&graph).into() };
     let contents = read(&input, &context).expect("readable");
     assert_eq!(contents.entries.len(), 1);
