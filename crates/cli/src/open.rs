@@ -65,6 +65,7 @@ impl Opening {
             None => Cache::in_default_dir(self.cache_size),
         };
         let cache = Arc::new(cache.with_progress(Arc::clone(&bar) as Arc<dyn Progress>));
+        bar.watch(path.display().to_string());
         let source = twinscope_formats::open(path, &OpenOptions { limits, cache, raw: self.raw.clone() });
         bar.clear();
         Ok(Opened { source: source?, only, bar })
