@@ -143,7 +143,7 @@ fn what_cannot_be_opened_is_a_fact_and_a_hint() {
     exit code: 2
     ----- stdout -----
     ----- stderr -----
-    twinscope: cannot open `nowhere.npy`: No such file or directory (os error 2)
+    twinscope: cannot open `nowhere.npy`: no such file
     hint: check the path
     ");
 }
@@ -153,10 +153,10 @@ fn with_json_an_error_is_still_one_document() {
     assert_snapshot!(sample().run(&["stats", "nowhere.npy", "--json"]), @r#"
     exit code: 2
     ----- stdout -----
-    {"error": {"message": "cannot open `nowhere.npy`: No such file or directory (os error 2)", "hint": "check the path"},
+    {"error": {"message": "cannot open `nowhere.npy`: no such file", "hint": "check the path"},
      "source": "nowhere.npy"}
     ----- stderr -----
-    twinscope: cannot open `nowhere.npy`: No such file or directory (os error 2)
+    twinscope: cannot open `nowhere.npy`: no such file
     hint: check the path
     "#);
 }
@@ -381,6 +381,17 @@ fn show_json_refuses_a_million_numbers_unless_told() {
     let full = folder.output(&["show", "counting.npy", "--json", "--full"]);
     let document: serde_json::Value = serde_json::from_slice(&full.stdout).unwrap();
     assert_eq!(document["values"][1000][999], 1_000_999.0);
+}
+
+#[test]
+fn show_reads_standard_input() {
+    assert_snapshot!(counting(&[2, 3]).run_reading("counting.npy", &["show", "-", "[-1]"]), @r"
+    exit code: 0
+    ----- stdout -----
+    stdin[-1] f32 [3] of [2, 3]
+    [3.0 4.0 5.0]
+    ----- stderr -----
+    ");
 }
 
 #[test]

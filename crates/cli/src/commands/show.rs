@@ -69,7 +69,9 @@ impl Show {
             Picked::Value(value) if opening.json => json::document(out, &ValueDocument::of(value))?,
             Picked::Value(value) => writeln!(out, "{} {}\n{}", human::safe(&value.name), value.value.kind(), PlainText(&value.value))?,
             Picked::Tensor { index, slice } => {
-                let part = self.part(&opened, index, slice)?;
+                let part = self.part(&opened, index, slice);
+                opened.all_read();
+                let part = part?;
                 if opening.json {
                     self.json(&part, out)?;
                 } else {

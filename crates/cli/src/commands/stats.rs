@@ -63,6 +63,7 @@ impl Stats {
         let opened = opening.open(&self.source)?;
         let tensors = opened.tensors();
         let (mut measures, unread) = measure_all(&opened, &tensors);
+        opened.all_read();
         self.sort(&opened, &mut measures);
         if opening.json {
             json::document(out, &document(&opened, &measures, &unread))?;
