@@ -240,7 +240,7 @@ macro_rules! pairs {
                         if $r::SIZE == 8 {
                             // Only differences of f64 can be denormal: their exponent is 0, they are not.
                             let unequal = _mm256_castpd_si256(_mm256_cmp_pd::<_CMP_NEQ_OQ>(apart, _mm256_setzero_pd()));
-                            exponents[k] = _mm256_or_si256(exponents[k], _mm256_srli_epi64::<63>(unequal));
+                            exponents[k] = _mm256_max_epi32(exponents[k], _mm256_srli_epi64::<63>(unequal));
                         }
                     }
                 }

@@ -71,7 +71,7 @@ impl Side {
 }
 
 /// What a run of elements of a pair has shown: [`State::of_range`] for a part, [`State::merge`] for two parts one after the other,
-/// [`State::finish`] for the numbers.
+/// [`State::finish`] for the numbers. It can be written and read again in any format that keeps every `f64`, NaN included (JSON does not).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
     numeric: bool,

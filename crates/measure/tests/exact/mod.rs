@@ -1,5 +1,8 @@
 //! The oracle: sums without rounding (Shewchuk's partials, as `math.fsum`), and what follows from them.
 
+// Each test uses its part.
+#![allow(dead_code)]
+
 use twinscope_measure::Counts;
 
 /// Numbers that do not overlap; together they are the sum so far, exactly.
