@@ -15,6 +15,14 @@ fn wide(x: __m256) -> Eight {
     [_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(x))]
 }
 
+/// The four lower ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn wide_bf16(x: __m128i) -> __m256d {
+    // A bf16 is the upper half of an f32.
+    _mm256_cvtps_pd(_mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), x)))
+}
+
 /// Eight numbers from `at`.
 ///
 /// # Safety
@@ -34,8 +42,8 @@ macro_rules! loads {
     )*};
 }
 loads! {
-    f32s 4 |at| wide(_mm256_loadu_ps(at.cast()));
-    bf16s 2 |at| wide(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast())))));
+    f32s 4 |at| [_mm256_cvtps_pd(_mm_loadu_ps(at.cast())), _mm256_cvtps_pd(_mm_loadu_ps(at.cast::<f32>().add(4)))];
+    bf16s 2 |at| [wide_bf16(_mm_loadl_epi64(at.cast())), wide_bf16(_mm_loadl_epi64(at.add(8).cast()))];
     f16s 2 |at| wide(_mm256_cvtph_ps(_mm_loadu_si128(at.cast())));
     f64s 8 |at| [_mm256_loadu_pd(at.cast()), _mm256_loadu_pd(at.cast::<f64>().add(4))];
 }
@@ -129,11 +137,11 @@ fn abs(x: __m256d) -> __m256d {
 
 /// The sums of a block while they are still apart.
 struct Sums {
-    apart: [__m256d; 4],
-    squares: [__m256d; 4],
-    relative: [__m256d; 4],
-    most: [__m256d; 2],
-    most_relative: [__m256d; 2],
+    apart: [__m256d; 2],
+    squares: [__m256d; 2],
+    relative: [__m256d; 2],
+    most: __m256d,
+    most_relative: __m256d,
     most_over: __m256d,
     equal: __m256i,
     steps: __m256i,
@@ -142,12 +150,11 @@ struct Sums {
 impl Sums {
     #[target_feature(enable = "avx2")]
     fn finish(&self, len: usize) -> Block {
-        let total = |v: [__m256d; 4]| {
-            let sum = _mm256_add_pd(_mm256_add_pd(v[0], v[1]), _mm256_add_pd(v[2], v[3]));
-            let [a, b, c, d] = four(sum);
+        let total = |v: [__m256d; 2]| {
+            let [a, b, c, d] = four(_mm256_add_pd(v[0], v[1]));
             (a + b) + (c + d)
         };
-        let most = |v: [__m256d; 2]| four(_mm256_max_pd(v[0], v[1])).into_iter().fold(0.0, f64::max);
+        let most = |v: __m256d| four(v).into_iter().fold(0.0, f64::max);
         let mut equal = [0u16; 16];
         let mut steps = [0u32; 8];
         // SAFETY: sixteen `u16` and eight `u32` take the 32 bytes that are stored.
@@ -191,7 +198,7 @@ macro_rules! pairs {
                 assert!(c.len() == len * $c::SIZE && magnitudes.len() >= len.next_multiple_of(16) && ulps.len() == magnitudes.len());
                 let zero = _mm256_setzero_pd();
                 let mut sums = Sums {
-                    apart: [zero; 4], squares: [zero; 4], relative: [zero; 4], most: [zero; 2], most_relative: [zero; 2],
+                    apart: [zero; 2], squares: [zero; 2], relative: [zero; 2], most: zero, most_relative: zero,
                     most_over: zero, equal: _mm256_setzero_si256(), steps: _mm256_setzero_si256(),
                 };
                 let whole = len / 16 * 16;
@@ -227,12 +234,12 @@ macro_rules! pairs {
                         let k = 2 * half + part;
                         let apart = abs(_mm256_sub_pd(cs[part], rs[part]));
                         let size = abs(rs[part]);
-                        sums.apart[k] = _mm256_add_pd(sums.apart[k], apart);
-                        sums.squares[k] = _mm256_fmadd_pd(apart, apart, sums.squares[k]);
-                        sums.most[part] = _mm256_max_pd(sums.most[part], apart);
+                        sums.apart[part] = _mm256_add_pd(sums.apart[part], apart);
+                        sums.squares[part] = _mm256_fmadd_pd(apart, apart, sums.squares[part]);
+                        sums.most = _mm256_max_pd(sums.most, apart);
                         let relative = _mm256_div_pd(apart, _mm256_max_pd(_mm256_max_pd(size, abs(cs[part])), floor));
-                        sums.relative[k] = _mm256_add_pd(sums.relative[k], relative);
-                        sums.most_relative[part] = _mm256_max_pd(sums.most_relative[part], relative);
+                        sums.relative[part] = _mm256_add_pd(sums.relative[part], relative);
+                        sums.most_relative = _mm256_max_pd(sums.most_relative, relative);
                         // Rounded once, so the sign is right: no element whose quotient is above the limit is missed.
                         let over = _mm256_fnmadd_pd(limit, _mm256_max_pd(size, rms), apart);
                         sums.most_over = _mm256_max_pd(sums.most_over, over);
@@ -348,27 +355,36 @@ macro_rules! pairs {
                 }
                 let last = (rows - 1) * row + width;
                 assert!(r.len() >= last * $r::SIZE && c.len() >= last * $c::SIZE, "every row lies inside");
-                let whole = width / 8 * 8;
-                for (at, eight) in (0..whole).step_by(8).zip(cells.as_chunks_mut::<8>().0) {
+                // A whole line of memory at a time: rows are often a power of two apart, and few lines that far apart fit the cache together.
+                let whole = width / 16 * 16;
+                for (at, sixteen) in (0..whole).step_by(16).zip(cells.as_chunks_mut::<16>().0) {
                     let zero = _mm256_setzero_pd();
-                    let (mut error, mut energy, mut most) = ([zero; 2], [zero; 2], [zero; 2]);
-                    let mut equal = [_mm256_setzero_si256(); 2];
+                    let (mut error, mut energy, mut most) = ([zero; 4], [zero; 4], [zero; 4]);
+                    let mut differing = [_mm256_setzero_si256(); 4];
                     for i in 0..rows {
                         let from = i * row + at;
-                        // SAFETY: 8 elements from `at` lie inside row i.
-                        let (rs, cs) = unsafe { ($r::load(r.as_ptr().add(from * $r::SIZE)), $c::load(c.as_ptr().add(from * $c::SIZE))) };
-                        for k in 0..2 {
-                            let apart = abs(_mm256_sub_pd(cs[k], rs[k]));
+                        // SAFETY: 16 elements from `at` lie inside row i.
+                        let (rs, cs) = unsafe {
+                            let (r, c) = (r.as_ptr().add(from * $r::SIZE), c.as_ptr().add(from * $c::SIZE));
+                            let (high_r, high_c) = (r.add(8 * $r::SIZE), c.add(8 * $c::SIZE));
+                            ([$r::load(r), $r::load(high_r)], [$c::load(c), $c::load(high_c)])
+                        };
+                        for k in 0..4 {
+                            let (r, c) = (rs[k / 2][k % 2], cs[k / 2][k % 2]);
+                            let apart = abs(_mm256_sub_pd(c, r));
                             error[k] = _mm256_fmadd_pd(apart, apart, error[k]);
-                            energy[k] = _mm256_fmadd_pd(rs[k], rs[k], energy[k]);
+                            energy[k] = _mm256_fmadd_pd(r, r, energy[k]);
                             most[k] = _mm256_max_pd(most[k], apart);
-                            equal[k] = _mm256_sub_epi64(equal[k], _mm256_castpd_si256(_mm256_cmp_pd::<_CMP_NEQ_OQ>(apart, zero)));
+                            differing[k] = _mm256_sub_epi64(differing[k], _mm256_castpd_si256(_mm256_cmp_pd::<_CMP_NEQ_OQ>(apart, zero)));
                         }
                     }
-                    for k in 0..2 {
-                        let (error, energy, most, differing) = (four(error[k]), four(energy[k]), four(most[k]), four_counts(equal[k]));
-                        for (j, cell) in eight[4 * k..4 * k + 4].iter_mut().enumerate() {
-                            cell.merge(&Cell { error: error[j], energy: energy[j], max_abs: most[j], differing: differing[j] });
+                    for k in 0..4 {
+                        let (error, energy, most, differing) = (four(error[k]), four(energy[k]), four(most[k]), four_counts(differing[k]));
+                        for (j, cell) in sixteen[4 * k..4 * k + 4].iter_mut().enumerate() {
+                            cell.error += error[j];
+                            cell.energy += energy[j];
+                            cell.max_abs = if most[j] > cell.max_abs { most[j] } else { cell.max_abs };
+                            cell.differing += differing[j];
                         }
                     }
                 }
@@ -376,12 +392,16 @@ macro_rules! pairs {
                 let rest = width - whole;
                 for i in (0..rows).filter(|_| rest > 0) {
                     let from = i * row + whole;
-                    let (mut left, mut right) = ([0u8; 8 * $r::SIZE], [0u8; 8 * $c::SIZE]);
+                    let (mut left, mut right) = ([0u8; 16 * $r::SIZE], [0u8; 16 * $c::SIZE]);
                     left[..rest * $r::SIZE].copy_from_slice(&r[from * $r::SIZE..(from + rest) * $r::SIZE]);
                     right[..rest * $c::SIZE].copy_from_slice(&c[from * $c::SIZE..(from + rest) * $c::SIZE]);
-                    // SAFETY: both hold eight elements.
-                    let (rs, cs) = unsafe { ($r::load(left.as_ptr()), $c::load(right.as_ptr())) };
-                    let (rs, cs) = ([four(rs[0]), four(rs[1])], [four(cs[0]), four(cs[1])]);
+                    // SAFETY: both hold sixteen elements.
+                    let (rs, cs) = unsafe {
+                        let (high_r, high_c) = (left.as_ptr().add(8 * $r::SIZE), right.as_ptr().add(8 * $c::SIZE));
+                        ([$r::load(left.as_ptr()), $r::load(high_r)], [$c::load(right.as_ptr()), $c::load(high_c)])
+                    };
+                    let numbers = |x: [Eight; 2]| [four(x[0][0]), four(x[0][1]), four(x[1][0]), four(x[1][1])];
+                    let (rs, cs) = (numbers(rs), numbers(cs));
                     for (j, cell) in cells[whole..].iter_mut().enumerate() {
                         let (r, c) = (rs[j / 4][j % 4], cs[j / 4][j % 4]);
                         cell.insert(r, (c - r).abs());

@@ -79,6 +79,8 @@ pub(crate) struct Codes {
     magnitudes: Vec<u8>,
     ulps: Vec<u8>,
     places: Vec<u32>,
+    /// What the last block sums up to.
+    pub(crate) cell: Cell,
 }
 
 /// One side's sums, `None` when it must be done the plain way.
@@ -119,6 +121,7 @@ impl State {
             Worst { at: start + at as u64, reference, candidate, imaginary: None }
         };
         if left == right && r == c {
+            codes.cell = Cell { energy: r_sums.squares, ..Cell::default() };
             self.first = self.first.or_else(|| Some(worst(0)));
             self.compared += count as u64;
             self.reference = self.reference.merge(Side::Real(reference));
@@ -131,7 +134,7 @@ impl State {
         }
         let Some((candidate, c_sums)) = side(right, c, count) else { return false };
         let room = count.next_multiple_of(16);
-        let Codes { magnitudes, ulps, places } = codes;
+        let Codes { magnitudes, ulps, places, cell } = codes;
         magnitudes.resize(room.max(magnitudes.len()), 0);
         ulps.resize(magnitudes.len(), 0);
         let largest = |sums: &Sums| sums.max.max(-sums.min);
@@ -144,6 +147,7 @@ impl State {
         if block.max_abs != 0.0 && !(SMALL..=LARGE).contains(&block.max_abs) {
             return false;
         }
+        *cell = Cell { error: block.squares, energy: r_sums.squares, max_abs: block.max_abs, differing: block.differing };
         self.first = self.first.or_else(|| Some(worst(0)));
         self.compared += count as u64;
         self.differing += block.differing;
@@ -217,7 +221,7 @@ impl State {
             kept[usize::from(code)] = (i32::from(code) + i32::from(base) - 1023, kept[usize::from(code)].1 + count);
         });
         if found == block.differing {
-            kept.iter().for_each(|(bucket, count)| self.magnitudes.add(*bucket, *count));
+            kept.iter().filter(|(_, count)| *count > 0).for_each(|(bucket, count)| self.magnitudes.add(*bucket, *count));
         } else {
             // Differences 2^255 times smaller than the numbers: too far below for a code.
             for (r, c) in (0..count).map(&number).filter(|(r, c)| r != c) {
@@ -240,7 +244,7 @@ impl State {
         let count = r.len() / widths[0];
         let bytes = |from: usize, to: usize| (&r[from * widths[0]..to * widths[0]], &c[from * widths[1]..to * widths[1]]);
         let row = profiles.cut.row;
-        if profiles.has_rows() {
+        if profiles.has_rows() && !profiles.rows_are_blocks() {
             for (row, _, piece) in Profiles::pieces(row, start, count) {
                 let (r, c) = bytes(piece.start, piece.end);
                 let sums: Cell = pair.row(r, c);

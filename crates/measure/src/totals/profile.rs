@@ -160,6 +160,11 @@ impl Profiles {
         self.outer.iter().any(|window| !window.cells.is_empty())
     }
 
+    /// Whether a block of elements is always a part of one row.
+    pub(crate) fn rows_are_blocks(&self) -> bool {
+        self.cut.row.is_multiple_of(super::state::BLOCK as u64)
+    }
+
     /// The columns from one on.
     pub(crate) fn columns_from(&mut self, column: u64) -> &mut [Cell] {
         let from = (column - self.columns.start) as usize;

@@ -230,6 +230,10 @@ impl State {
                 let (r, c) = (r.chunk(start, count, left), c.chunk(start, count, right));
                 state.insert_fast(task, pair, start, r, c, codes)
             });
+            // Their sums are known: no need to look again. Should a later block be unusual, all of this is thrown away.
+            if let Some(profiles) = state.profiles.as_mut().filter(|profiles| fast && in_place.is_some() && profiles.rows_are_blocks()) {
+                profiles.insert_row(start / profiles.cut.row, &codes.cell);
+            }
             if !fast {
                 values.read(task.sort, task.reference, task.candidate, start, count);
                 state.insert(task, start, values);
@@ -237,10 +241,13 @@ impl State {
             plain_profiles |= !fast;
         }
         // The columns of a chunk are summed row by row while it is still close by.
-        if let Some(profiles) = &mut state.profiles {
+        if let Some(profiles) = state.profiles.as_mut().filter(|_| !matches!(task.sort, Sort::Opaque { .. })) {
             match in_place.filter(|_| !plain_profiles).zip(task.pair) {
                 Some(((r, c, widths), pair)) => Self::profile_fast(profiles, pair, range.start, r, c, widths),
-                None => Self::profile_plain(profiles, task, &range, values),
+                None => {
+                    *profiles = Profiles::new(profiles.cut.clone(), &range);
+                    Self::profile_plain(profiles, task, &range, values);
+                }
             }
         }
         SCRATCH.set(Some(scratch));
@@ -248,9 +255,6 @@ impl State {
     }
 
     fn profile_plain(profiles: &mut Profiles, task: &Task<'_>, range: &Range<u64>, values: &mut Values) {
-        if matches!(task.sort, Sort::Opaque { .. }) {
-            return;
-        }
         for start in range.clone().step_by(BLOCK) {
             let count = (range.end - start).min(BLOCK as u64) as usize;
             values.read(task.sort, task.reference, task.candidate, start, count);
