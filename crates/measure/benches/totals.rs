@@ -1,8 +1,8 @@
 //! `totals` against a plain AVX2 sum over the same mapped, pre-faulted bytes with the same threads, as a ratio in one run; and tiny pairs.
 //!
 //! `TWINSCOPE_BENCH_GIB` sets how much a side (default 2), `TWINSCOPE_BENCH_DTYPES` which (default `f32,bf16`; also `f16`, `f64`),
-//! `TWINSCOPE_BENCH_COLUMNS` the last axis (default 4096), `TWINSCOPE_BENCH_ROUNDS` how often. Each pass is timed in slices of 16 MiB a side, the
-//! passes take turns, and the speed is that of the best (and of the median) time of every slice, put together. Nothing is enforced.
+//! `TWINSCOPE_BENCH_COLUMNS` the last axis (default 4096), `TWINSCOPE_BENCH_ROUNDS` how often. Each pass is timed in slices of
+//! `TWINSCOPE_BENCH_SLICE` MiB a side (default 16; a busy machine interrupts short ones less often), the passes take turns, and the speed is that of the best (and of the median) time of every slice, put together. Nothing is enforced.
 
 use rayon::prelude::*;
 use std::{
@@ -34,6 +34,7 @@ fn main() {
     let gib: f64 = setting("TWINSCOPE_BENCH_GIB", "2").parse().expect("TWINSCOPE_BENCH_GIB is a number of GiB");
     let rounds: usize = setting("TWINSCOPE_BENCH_ROUNDS", "7").parse().expect("TWINSCOPE_BENCH_ROUNDS is a count");
     let columns: u64 = setting("TWINSCOPE_BENCH_COLUMNS", "4096").parse().expect("TWINSCOPE_BENCH_COLUMNS is a count");
+    let slice: usize = setting("TWINSCOPE_BENCH_SLICE", "16").parse::<usize>().expect("TWINSCOPE_BENCH_SLICE is a number of MiB") << 20;
     let len = ((gib * 1024.0) as usize).max(16) >> 4 << 24;
     tiny();
     println!("2 x {gib} GiB in the page cache, {} threads, {rounds} rounds; ratio to the sum, best (median)", rayon::current_num_threads());
@@ -49,10 +50,10 @@ fn main() {
         for (data, noise) in [("slightly differing", 1e-2), ("identical", 0.0)] {
             let candidate = mapped(dtype, len, noise);
             let pairs: Vec<(View, View)> = (0..len)
-                .step_by(SLICE)
+                .step_by(slice)
                 .map(|start| {
                     let part = |bytes: &Bytes| {
-                        let part = bytes.slice(start as u64..(start + SLICE) as u64).expect("inside the file");
+                        let part = bytes.slice(start as u64..(start + slice) as u64).expect("inside the file");
                         let elements = (part.len() / dtype.itemsize().expect("whole bytes")) as u64;
                         View::new(dtype, Shape::from([elements / columns, columns]), part).expect("exactly these bytes")
                     };
@@ -74,8 +75,6 @@ fn main() {
         }
     }
 }
-
-const SLICE: usize = 16 << 20;
 
 /// 10,000 pairs of 16 elements.
 fn tiny() {

@@ -282,6 +282,26 @@ fn a_giant_pair_can_be_measured_in_parts() {
 }
 
 #[test]
+fn rows_of_any_length_have_the_profiles_of_the_plain_way() {
+    for dims in [[30, 4096], [17, 8192], [9, 20_000], [4000, 33], [2, 70_001], [70_000, 2], [64, 1040]] {
+        let (mut r, mut c) = noisy((dims[0] * dims[1]) as usize, 11, 1e-2);
+        // The first chunk is equal; then, the second time, one element is not finite.
+        c[..65_536].copy_from_slice(&r[..65_536]);
+        for bad in [1.0, f32::NAN] {
+            r[66_000] *= bad;
+            let shaped = |values: &[f32]| {
+                let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+                View::new(DType::F32, Shape::from(dims), bytes.into()).expect("whole")
+            };
+            let (r, c) = (shaped(&r), shaped(&c));
+            let fast = of(&r, &c);
+            assert_eq!((fast.profiles.len(), fast.nonfinite_differing), (2, u64::from(bad.is_nan())));
+            same(&fast, &totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink"));
+        }
+    }
+}
+
+#[test]
 fn strided_views_are_read_through() {
     let (r, c) = noisy(60 * 70, 3, 1e-2);
     let shaped = |values: &[f32], dims: [u64; 2]| {

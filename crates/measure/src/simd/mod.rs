@@ -50,16 +50,18 @@ pub(crate) struct Pair {
 }
 
 type Two<T> = unsafe fn(&[u8], &[u8]) -> T;
+type WithCodes = unsafe fn(&[u8], &[u8], Known, &mut [u8], &mut [u8]) -> Block;
 
 #[derive(Debug)]
 struct Loops {
-    block: unsafe fn(&[u8], &[u8], Known, &mut [u8], &mut [u8]) -> Block,
+    block: WithCodes,
     dot: Two<f64>,
     row: Two<Cell>,
     local: unsafe fn(&[u8], &[u8], f64) -> f64,
     above: unsafe fn(&[u8], &[u8], f64, &mut Vec<u32>),
     beyond: unsafe fn(&[u8], &[u8], f64, f64) -> u64,
     columns: unsafe fn(Part<'_>, &mut [Cell]),
+    energies: unsafe fn(Part<'_>, &mut [Cell]),
 }
 
 impl Pair {
@@ -72,8 +74,8 @@ impl Pair {
     pub(crate) fn of(reference: DType, candidate: DType) -> Option<Self> {
         macro_rules! loops {
             ($name:ident) => {{
-                use pair::$name::{above, beyond, block, columns, dot, local, row};
-                static LOOPS: Loops = Loops { block, dot, row, local, above, beyond, columns };
+                use pair::$name::{above, beyond, block, columns, dot, energies, local, row};
+                static LOOPS: Loops = Loops { block, dot, row, local, above, beyond, columns, energies };
                 &LOOPS
             }};
         }
@@ -110,6 +112,8 @@ pair_loops! {
     above(r: &[u8], c: &[u8], least: f64, places: &mut Vec<u32>);
     beyond(r: &[u8], c: &[u8], atol: f64, rtol: f64) -> u64;
     columns(part: Part<'_>, cells: &mut [Cell]);
+    /// Of parts that are equal.
+    energies(part: Part<'_>, cells: &mut [Cell]);
 }
 
 /// How many of the codes are each value above 0.

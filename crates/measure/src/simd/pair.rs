@@ -225,7 +225,7 @@ macro_rules! pairs {
             #[inline]
             #[target_feature(enable = "avx2,fma,f16c")]
             unsafe fn group(r: *const u8, c: *const u8, known: &Known, sums: &mut Sums, magnitudes: *mut u8, ulps: *mut u8) {
-                let (rms, limit, floor) = (_mm256_set1_pd(known.rms), _mm256_set1_pd(known.limit), _mm256_set1_pd(1e-300));
+                let (rms, limit, floor) = (_mm256_set1_pd(known.rms), _mm256_set1_pd(known.limit), _mm256_set1_pd(if $r::SIZE == 8 { f64::from_bits(1) } else { 1e-300 }));
                 let mut exponents = [_mm256_setzero_si256(); 4];
                 for half in 0..2 {
                     // SAFETY: 8 elements from 8·half lie inside the 16.
@@ -405,6 +405,35 @@ macro_rules! pairs {
                     for (j, cell) in cells[whole..].iter_mut().enumerate() {
                         let (r, c) = (rs[j / 4][j % 4], cs[j / 4][j % 4]);
                         cell.insert(r, (c - r).abs());
+                    }
+                }
+            }
+
+            /// As `columns` where both sides are known to be equal: only the energy is left to sum.
+            #[target_feature(enable = "avx2,fma,f16c")]
+            pub(in super::super) fn energies(part: Part<'_>, cells: &mut [Cell]) {
+                let Part { r, rows, row, .. } = part;
+                let whole = cells.len() / 16 * 16;
+                if rows == 0 || whole < cells.len() {
+                    return columns(part, cells);
+                }
+                assert!(r.len() >= ((rows - 1) * row + whole) * $r::SIZE, "every row lies inside");
+                for (at, sixteen) in (0..whole).step_by(16).zip(cells.as_chunks_mut::<16>().0) {
+                    let mut energy = [_mm256_setzero_pd(); 4];
+                    for i in 0..rows {
+                        // SAFETY: 16 elements from `at` lie inside row i.
+                        let rs = unsafe {
+                            let r = r.as_ptr().add((i * row + at) * $r::SIZE);
+                            [$r::load(r), $r::load(r.add(8 * $r::SIZE))]
+                        };
+                        for k in 0..4 {
+                            energy[k] = _mm256_fmadd_pd(rs[k / 2][k % 2], rs[k / 2][k % 2], energy[k]);
+                        }
+                    }
+                    for k in 0..4 {
+                        for (cell, energy) in sixteen[4 * k..4 * k + 4].iter_mut().zip(four(energy[k])) {
+                            cell.energy += energy;
+                        }
                     }
                 }
             }

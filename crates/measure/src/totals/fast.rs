@@ -55,6 +55,9 @@ pub(crate) struct Part<'a> {
     pub(crate) row: usize,
 }
 
+/// Both sides' bytes, and how many an element has.
+pub(crate) type Sides<'a> = (&'a [u8], &'a [u8], [usize; 2]);
+
 /// What threads tell each other so that they need not look twice. Only ever a reason to skip what could not count: no digit depends on it.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
@@ -240,7 +243,7 @@ impl State {
     }
 
     /// The profiles of a chunk whose blocks were all done here, from its bytes in place.
-    pub(crate) fn profile_fast(profiles: &mut Profiles, pair: Pair, start: u64, r: &[u8], c: &[u8], widths: [usize; 2]) {
+    pub(crate) fn profile_fast(profiles: &mut Profiles, pair: Pair, start: u64, equal: bool, (r, c, widths): Sides<'_>) {
         let count = r.len() / widths[0];
         let bytes = |from: usize, to: usize| (&r[from * widths[0]..to * widths[0]], &c[from * widths[1]..to * widths[1]]);
         let row = profiles.cut.row;
@@ -264,7 +267,12 @@ impl State {
                 (rest, _) => (1, usize::try_from(rest).unwrap_or(usize::MAX).min(left)),
             };
             let (r, c) = bytes(done, done + rows * width);
-            pair.columns(Part { r, c, rows, row: width }, &mut profiles.columns_from(column)[..width]);
+            let (part, cells) = (Part { r, c, rows, row: width }, &mut profiles.columns_from(column)[..width]);
+            if equal {
+                pair.energies(part, cells);
+            } else {
+                pair.columns(part, cells);
+            }
             done += rows * width;
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Options, SideTotals, Totals, Worst,
-    fast::{Codes, Seen},
+    fast::{Codes, Seen, Sides},
     grid::Grid,
     histogram::{Histogram, exponent},
     profile::{Cut, Profiles},
@@ -133,7 +133,7 @@ impl<'a> Task<'a> {
     }
 
     /// Both sides' bytes of a run of elements, where they lie in order, and the bytes of an element.
-    fn in_place(&self, range: &Range<u64>) -> Option<(&'a [u8], &'a [u8], [usize; 2])> {
+    fn in_place(&self, range: &Range<u64>) -> Option<Sides<'a>> {
         let (r, c) = self.views()?;
         let widths = [r.dtype().itemsize()?, c.dtype().itemsize()?];
         let part = |view: &'a View, width: usize| view.contiguous()?.get(range.start as usize * width..range.end as usize * width);
@@ -243,7 +243,7 @@ impl State {
         // The columns of a chunk are summed row by row while it is still close by.
         if let Some(profiles) = state.profiles.as_mut().filter(|_| !matches!(task.sort, Sort::Opaque { .. })) {
             match in_place.filter(|_| !plain_profiles).zip(task.pair) {
-                Some(((r, c, widths), pair)) => Self::profile_fast(profiles, pair, range.start, r, c, widths),
+                Some((sides, pair)) => Self::profile_fast(profiles, pair, range.start, state.differing == 0, sides),
                 None => {
                     *profiles = Profiles::new(profiles.cut.clone(), &range);
                     Self::profile_plain(profiles, task, &range, values);
