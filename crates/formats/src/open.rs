@@ -34,6 +34,7 @@ const FORMATS: &[Format] = &[
     Format { recognise: crate::torch::zip::recognise, read: crate::torch::zip::read },
     Format { recognise: crate::torch::legacy::recognise, read: crate::torch::legacy::read },
     Format { recognise: crate::torch::tar::recognise, read: crate::torch::tar::read },
+    Format { recognise: crate::torch::dcp::recognise, read: crate::torch::dcp::read },
     Format { recognise: crate::torch::plain::recognise, read: crate::torch::plain::read },
     // Any zip, tar, gzip or zstd that is no format of its own: keep these after those that are.
     Format { recognise: crate::archive::gzip::recognise, read: crate::archive::gzip::read },

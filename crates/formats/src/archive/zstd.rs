@@ -20,7 +20,7 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
     super::read_unpacked(input, context, unpack, "tar.zst")
 }
 
-fn unpack(input: &Input, context: &Context) -> Result<Bytes, Fault> {
+pub(crate) fn unpack(input: &Input, context: &Context) -> Result<Bytes, Fault> {
     let packed = input.bytes.as_slice();
     let bound = Bound::packed(packed.len() as u64, &context.limits).capped(context.budget.left());
     let bytes = context.cache.stream(&input.name, &mut Frames::new(packed), &bound)?;

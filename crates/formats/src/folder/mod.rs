@@ -11,7 +11,7 @@ use crate::{
     contents::Contents,
     error::Fault,
     input::Context,
-    names,
+    names, torch,
 };
 use std::path::{Component, Path, PathBuf};
 use twinscope_tensor::{Finding, FindingKind};
@@ -26,8 +26,10 @@ struct SpecialFolder {
     read: fn(&Path, &Context) -> Result<Contents, Fault>,
 }
 
-/// HOOK: torch.distributed.checkpoint and DeepSpeed ZeRO folders are rows here, one per line.
-const SPECIAL: &[SpecialFolder] = &[];
+const SPECIAL: &[SpecialFolder] = &[
+    SpecialFolder { recognise: torch::dcp::recognise_folder, read: torch::dcp::read_folder },
+    SpecialFolder { recognise: torch::zero::recognise_folder, read: torch::zero::read_folder },
+];
 
 /// Reads a folder, as itself or as a bundle of its files.
 pub(crate) fn read(path: &Path, context: &Context) -> Result<Contents, Fault> {
