@@ -1,52 +1,108 @@
-//! SKELETON of `ls --json --hash`, so that readers can be tried; replaced by the real command line.
-use sha2::{Digest, Sha256};
-use std::sync::Arc;
-use twinscope_formats::{Cache, Limits, OpenOptions};
+//! Sources to terminal: `twinscope ls`, `show`, `stats`.
+//!
+//! Data goes to stdout, everything else to stderr. Exit codes: 0 done, 2 not.
 
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let options =
-        OpenOptions { limits: Limits::default(), cache: Arc::new(Cache::new(std::env::temp_dir().join("twinscope-skeleton"), 1 << 33)) };
-    let source = match twinscope_formats::open(std::path::Path::new(&args[2]), &options) {
-        Ok(source) => source,
+mod commands;
+mod failure;
+mod hash;
+mod name;
+mod open;
+mod progress;
+mod render;
+
+use clap::Parser;
+use failure::{Failure, hint_of};
+use std::{
+    io::{self, BufWriter, Write},
+    process::ExitCode,
+};
+
+/// No answer: nothing could be read, the content is unsafe, or the command makes no sense.
+const NOT_DONE: u8 = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  twinscope ls model.safetensors                 what is in it, in execution order
+  twinscope ls run.tar.gz --only '0_*' --json    the first layer, for a script
+  twinscope show dump.pt '0_query[0, :, 5:9]'    values, NumPy slice syntax
+  twinscope stats model.gguf --sort max          one line of numbers for each tensor
+  cat x.npy | twinscope stats -                  standard input
+
+A SOURCE is a .pt .pth .bin .ckpt .pkl .pt2 .safetensors .npy .npz .gguf .onnx .h5 .keras or
+.msgpack file, a sharded *.index.json, an archive or a folder of these, or `-` for standard
+input. Nothing in a file is ever executed.";
+
+/// Opens every tensor file you have, lazily and safely.
+///
+/// Lists what a source holds, shows its values and measures them. Files are read through a memory map, headers first;
+/// pickles are never executed.
+#[derive(Debug, Parser)]
+#[command(name = "twinscope", version, after_help = EXAMPLES, max_term_width = 120)]
+struct Cli {
+    #[command(flatten)]
+    opening: open::Opening,
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let json = cli.opening.json;
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let code = match cli.opening.use_threads().and_then(|()| cli.command.run(&cli.opening, &mut out)) {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
-            eprintln!("twinscope: {error}");
-            std::process::exit(2);
+            report(&error);
+            if json {
+                // A document that was begun cannot be taken back; one that was not is the error itself.
+                let _ = render::json::error(&error, &cli.command.source().display().to_string(), &mut out);
+            }
+            NOT_DONE
         }
     };
-    let listing = source.listing();
-    let mut tensors = Vec::new();
-    for (i, t) in listing.tensors.iter().enumerate() {
-        let mut sha = serde_json::Value::Null;
-        match source.view(i) {
-            Ok(view) if view.byte_len().is_some_and(|n| n < 1 << 30) => {
-                let mut hash = Sha256::new();
-                let mut scratch = Vec::new();
-                let mut at = 0;
-                while at < view.len() {
-                    let count = (view.len() - at).min(1 << 16) as usize;
-                    hash.update(view.chunk(at, count, &mut scratch));
-                    at += count as u64;
-                }
-                sha = hash.finalize().iter().map(|b| format!("{b:02x}")).collect::<String>().into();
-            }
-            Ok(_) => {}
-            Err(error) => eprintln!("{}: {error}", t.name),
+    match out.flush() {
+        // Whoever read us has seen enough (`| head`).
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(code),
+        Err(error) => {
+            report(&Failure::new(format!("cannot write to standard output: {error}")).into());
+            ExitCode::from(NOT_DONE)
         }
-        tensors.push(serde_json::json!({"name": t.name, "dtype": t.dtype.to_string(), "shape": t.shape.dims(), "bytes": t.bytes, "order": i, "sha256": sha, "meta": t.meta}));
+        Ok(()) => ExitCode::from(code),
     }
-    let values: Vec<_> = listing
-        .values
-        .iter()
-        .map(|v| serde_json::json!({"name": v.name, "type": v.value.kind(), "value": format!("{:?}", v.value)}))
-        .collect();
-    let skipped: Vec<_> = listing.skipped.iter().map(|s| serde_json::json!({"name": s.name, "reason": s.reason})).collect();
-    let findings: Vec<_> = listing.findings.iter().map(|f| serde_json::json!({"kind": f.kind.name(), "text": f.text})).collect();
-    let attack = listing.findings.iter().any(|f| f.kind.is_attack());
-    let nothing = tensors.is_empty() && values.is_empty() && (!skipped.is_empty() || !findings.is_empty());
-    println!(
-        "{}",
-        serde_json::json!({"source": listing.source, "format": listing.format, "tensors": tensors, "values": values, "skipped": skipped, "findings": findings})
-    );
-    std::process::exit(if attack || nothing { 2 } else { 0 });
+}
+
+/// clap's own words; with `--json` the document is still there.
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    if !error.use_stderr() {
+        return ExitCode::SUCCESS;
+    }
+    if std::env::args_os().any(|arg| arg == "--json") {
+        let text = error.render().to_string();
+        let fact: Vec<&str> = text.trim_start_matches("error: ").lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+        let failure = Failure::new(fact.join(" ")).hint("see `twinscope --help`");
+        let _ = render::json::error(&failure.into(), "", &mut io::stdout().lock());
+    }
+    ExitCode::from(NOT_DONE)
+}
+
+fn report(error: &anyhow::Error) {
+    let mut to = io::stderr().lock();
+    // Messages quote names that come from files. A closed stderr is no reason to end otherwise.
+    let _ = writeln!(to, "twinscope: {}", render::human::safe(&error.to_string()));
+    if let Some(hint) = hint_of(error) {
+        let _ = writeln!(to, "hint: {}", render::human::safe(&hint));
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let json = cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+        io.or(json) == Some(io::ErrorKind::BrokenPipe)
+    })
 }

@@ -317,6 +317,7 @@ fn pool(group: Vec<Placed>, unique: &mut Unique, contents: &mut Contents) {
     let ordered = group.iter().all(|placed| placed.part.contents.ordered);
     let single = group.len() == 1;
     let mut entries: Vec<Entry> = Vec::new();
+    let before = contents.entries.len();
     for placed in group {
         let Placed { prefix, part, .. } = placed;
         let Part { path, contents: mut inner, nameless, dump } = part;
@@ -332,6 +333,7 @@ fn pool(group: Vec<Placed>, unique: &mut Unique, contents: &mut Contents) {
             (false, false) => format!("{prefix}{glue}{name}"),
         };
         let rank = names::rank(&path);
+        let first = before + entries.len();
         for mut entry in inner.entries {
             entry.name = named(&entry.name);
             if let Some(rank) = rank {
@@ -339,7 +341,8 @@ fn pool(group: Vec<Placed>, unique: &mut Unique, contents: &mut Contents) {
             }
             entries.push(entry);
         }
-        contents.values.extend(inner.values.into_iter().map(|value| PlainValue { name: named(&value.name), value: value.value }));
+        let values = inner.values.into_iter();
+        contents.values.extend(values.map(|value| PlainValue { name: named(&value.name), value: value.value, after: first + value.after }));
         contents.skipped.extend(inner.skipped.into_iter().map(|skipped| Skipped { name: named(&skipped.name), reason: skipped.reason }));
         for Finding { kind, text } in inner.findings {
             contents.find(kind, format!("`{path}`: {text}"));

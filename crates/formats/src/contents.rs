@@ -87,7 +87,7 @@ impl Contents {
     }
 
     pub(crate) fn value(&mut self, name: String, value: Plain) {
-        self.values.push(PlainValue { name, value });
+        self.values.push(PlainValue { name, value, after: self.entries.len() });
     }
 
     pub(crate) fn skip(&mut self, name: impl Into<String>, fault: Fault) {

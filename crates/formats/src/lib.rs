@@ -11,14 +11,21 @@ mod contents;
 mod error;
 mod filekind;
 mod folder;
+mod gguf;
+#[cfg(feature = "hdf5")]
+mod hdf5;
 mod input;
 mod limits;
 mod map;
+mod msgpack;
 mod names;
 mod npy;
 mod npz;
+mod onnx;
 mod open;
 mod progress;
+mod raw;
+mod run;
 mod safetensors;
 mod sharded;
 mod stdin;
@@ -29,6 +36,7 @@ pub use error::{Fault, OpenError};
 pub use limits::Limits;
 pub use open::{OpenOptions, open, open_bytes};
 pub use progress::Progress;
+pub use raw::{RawSpec, RawSpecError};
 
 #[cfg(test)]
 mod tests {

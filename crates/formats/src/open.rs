@@ -16,6 +16,8 @@ use twinscope_tensor::{Bytes, Listing, ReadError, TensorInfo, TensorSource, View
 pub struct OpenOptions {
     pub limits: Limits,
     pub cache: Arc<Cache>,
+    /// What the user says the bytes are; then no format is asked.
+    pub raw: Option<crate::RawSpec>,
 }
 
 /// A row of the table.
@@ -29,12 +31,17 @@ pub(crate) struct Format {
 #[rustfmt::skip]
 const FORMATS: &[Format] = &[
     Format { recognise: crate::safetensors::recognise, read: crate::safetensors::read },
+    Format { recognise: crate::gguf::recognise, read: crate::gguf::read },
     Format { recognise: crate::npy::recognise, read: crate::npy::read },
+    #[cfg(feature = "hdf5")]
+    Format { recognise: crate::hdf5::recognise_keras, read: crate::hdf5::read_keras },
     Format { recognise: crate::npz::recognise, read: crate::npz::read },
     Format { recognise: crate::torch::zip::recognise, read: crate::torch::zip::read },
     Format { recognise: crate::torch::legacy::recognise, read: crate::torch::legacy::read },
     Format { recognise: crate::torch::tar::recognise, read: crate::torch::tar::read },
     Format { recognise: crate::torch::dcp::recognise, read: crate::torch::dcp::read },
+    Format { recognise: crate::onnx::recognise, read: crate::onnx::read },
+    Format { recognise: crate::msgpack::recognise, read: crate::msgpack::read },
     Format { recognise: crate::torch::plain::recognise, read: crate::torch::plain::read },
     // Any zip, tar, gzip or zstd that is no format of its own: keep these after those that are.
     Format { recognise: crate::archive::gzip::recognise, read: crate::archive::gzip::read },
@@ -43,6 +50,11 @@ const FORMATS: &[Format] = &[
     Format { recognise: crate::archive::tar::recognise, read: crate::archive::tar::read },
     Format { recognise: folder::hf_debug::recognise, read: folder::hf_debug::read },
     Format { recognise: crate::sharded::recognise, read: crate::sharded::read },
+    // After the formats that begin with something: a user block may hold anything.
+    #[cfg(feature = "hdf5")]
+    Format { recognise: crate::hdf5::recognise, read: crate::hdf5::read },
+    // Any bytes can be raw: last.
+    Format { recognise: crate::raw::recognise, read: crate::raw::read },
 ];
 
 /// Opens a file, folder or archive; `-` is standard input.
@@ -105,7 +117,10 @@ pub fn open_bytes(name: &str, bytes: Bytes, options: &OpenOptions) -> Result<Box
 
 fn open_input(input: &Input, options: &OpenOptions) -> Result<Box<dyn TensorSource>, OpenError> {
     let context = Context::new(options.limits, Arc::clone(&options.cache), input.bytes.len() as u64);
-    let contents = read(input, &context);
+    let contents = match &options.raw {
+        Some(spec) => crate::raw::read_raw(input, spec).map_err(|fault| OpenError::Malformed { file: input.name.clone(), fault }),
+        None => read(input, &context),
+    };
     // Headers read from a file that was cut short meanwhile are not what it said.
     input.bytes.check()?;
     Ok(Box::new(Source::new(input.name.clone(), contents?)))
@@ -142,12 +157,15 @@ impl Source {
         }
         if !contents.ordered {
             order::sort_by_name(&mut contents.entries, |entry| &entry.name);
+            for value in &mut contents.values {
+                value.after = contents.entries.partition_point(|entry| order::by_name(&entry.name, &value.name).is_lt());
+            }
         }
         let tensors = contents
             .entries
             .iter_mut()
             .map(|entry| TensorInfo {
-                name: entry.name.clone(),
+                name: std::mem::take(&mut entry.name),
                 dtype: entry.dtype,
                 shape: entry.shape.clone(),
                 bytes: entry.shape.elements().and_then(|elements| entry.dtype.byte_len(elements)),

@@ -107,7 +107,7 @@ impl<'a> Table<'a> {
             return Err(json.bad("more after the closing `}`"));
         }
         if duplicates > 0 {
-            contents.find(FindingKind::Odd, format!("{duplicates} names are in the header twice; the last one of each counts"));
+            contents.find(FindingKind::Odd, format!("names that are in the header twice: {duplicates}; the last one of each counts"));
         }
         Ok(Self { lines })
     }
@@ -204,7 +204,7 @@ impl Tensor {
     }
 }
 
-fn dtype(name: &str) -> Option<DType> {
+pub(crate) fn dtype(name: &str) -> Option<DType> {
     Some(match name {
         "BOOL" => DType::Bool,
         "F4" => DType::F4,

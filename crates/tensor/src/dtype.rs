@@ -116,7 +116,7 @@ block_types! {
     Q5_0 = 6, "q5_0", 32, 22;
     Q5_1 = 7, "q5_1", 32, 24;
     Q8_0 = 8, "q8_0", 32, 34;
-    Q8_1 = 9, "q8_1", 32, 36;
+    Q8_1 = 9, "q8_1", 32, 40;
     Q2K = 10, "q2_k", 256, 84;
     Q3K = 11, "q3_k", 256, 110;
     Q4K = 12, "q4_k", 256, 144;
@@ -383,7 +383,7 @@ impl DType {
             Packing::Bytes(n) => elements.checked_mul(n as u64),
             Packing::Bits(bits) => Some(elements.checked_mul(bits as u64)?.div_ceil(8)),
             Packing::Block { elements: per, bytes } => {
-                if elements % per as u64 != 0 {
+                if !elements.is_multiple_of(per as u64) {
                     return None;
                 }
                 (elements / per as u64).checked_mul(bytes as u64)

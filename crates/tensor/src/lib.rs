@@ -1,15 +1,25 @@
 //! The words: what a tensor is, before any file and after any opinion. No I/O here.
 
+pub mod blocks;
 pub mod bytes;
+pub mod decode;
 pub mod dtype;
+pub mod minifloat;
+pub mod operand;
 pub mod order;
 pub mod shape;
+mod shortest;
 pub mod slice;
 pub mod source;
+pub mod text;
+pub mod value;
 pub mod view;
 
 pub use bytes::{Bytes, Shrunk, Storage};
+pub use decode::{f32_values, f64_values};
 pub use dtype::{BlockType, DType, Kind, Packing, TimeUnit};
+pub use operand::Operand;
 pub use shape::Shape;
 pub use source::{Finding, FindingKind, Listing, Meta, Plain, PlainValue, ReadError, Skipped, TensorInfo, TensorSource};
+pub use value::{Float, Value};
 pub use view::{Quant, View, ViewError};

@@ -50,8 +50,8 @@ fn place(name: &str) -> Place {
     if let Some(layer) = layer {
         return Place { part: 1, layer, stage: 0 };
     }
-    let lower = name.to_ascii_lowercase();
-    let first = ["embed", "embd", "wte", "wpe", "input", "token"].iter().any(|word| lower.contains(word));
+    let contains = |word: &str| name.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()));
+    let first = ["embed", "embd", "wte", "wpe", "input", "token"].into_iter().any(contains);
     Place { part: if first { 0 } else { 2 }, layer: 0, stage: 0 }
 }
 
@@ -60,27 +60,19 @@ pub fn by_name(a: &str, b: &str) -> Ordering {
     place(a).cmp(&place(b)).then_with(|| natural(a, b))
 }
 
-/// Sorts by [`by_name`], computing each key once.
-pub fn sort_by_name<T>(items: &mut [T], name: impl Fn(&T) -> &str) {
-    items.sort_by_cached_key(|item| {
-        let name = name(item);
-        (place(name), Natural(name.to_owned()))
-    });
-}
-
-#[derive(PartialEq, Eq)]
-struct Natural(String);
-
-impl PartialOrd for Natural {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+/// Sorts by [`by_name`], computing each place once. Equal names keep their order.
+pub fn sort_by_name<T>(items: &mut Vec<T>, name: impl Fn(&T) -> &str) {
+    let mut order: Vec<(Place, usize)> = items.iter().enumerate().map(|(at, item)| (place(name(item)), at)).collect();
+    let before = |a: &(Place, usize), b: &(Place, usize)| {
+        a.0.cmp(&b.0).then_with(|| natural(name(&items[a.1]), name(&items[b.1]))).then(a.1.cmp(&b.1))
+    };
+    // Most writers sort already; then looking once is all it costs.
+    if order.is_sorted_by(|a, b| before(a, b).is_le()) {
+        return;
     }
-}
-
-impl Ord for Natural {
-    fn cmp(&self, other: &Self) -> Ordering {
-        natural(&self.0, &other.0)
-    }
+    order.sort_unstable_by(before);
+    let mut taken: Vec<Option<T>> = std::mem::take(items).into_iter().map(Some).collect();
+    items.extend(order.iter().map(|(_, at)| taken[*at].take().expect("each place once")));
 }
 
 /// Runs of digits compare as numbers: `a2` before `a10`. Equal numbers with other zeros fall back to the text.

@@ -25,6 +25,8 @@ pub struct TensorInfo {
 pub struct PlainValue {
     pub name: String,
     pub value: Plain,
+    /// How many tensors come before it in execution order.
+    pub after: usize,
 }
 
 /// What plain data can be. Anything larger than a line is not a value but an object, and is left out of listings.

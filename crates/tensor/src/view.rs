@@ -320,20 +320,22 @@ impl View {
         assert!(cuts.len() <= self.shape.rank(), "as many cuts as dimensions at most");
         let (mut shape, mut strides, mut start) = (Vec::new(), Vec::new(), self.offset as i64);
         let mut quant = self.quant.clone();
+        // Only an empty view has strides too large to multiply, and it never steps: hence `wrapping_`.
         // Channel quantization follows its axis through the cuts.
         for (axis, (dim, stride)) in self.shape.dims().iter().zip(&self.strides).enumerate() {
             let cut = cuts.get(axis).copied().unwrap_or(Cut::Range { start: 0, step: 1, len: *dim });
             match cut {
                 Cut::Index(i) => {
                     assert!(i < *dim, "an index inside its dimension");
-                    start += i as i64 * stride;
+                    start = start.wrapping_add((i as i64).wrapping_mul(*stride));
                 }
                 Cut::Range { start: first, step, len } => {
                     if len > 0 {
-                        start += first as i64 * stride;
+                        start = start.wrapping_add((first as i64).wrapping_mul(*stride));
                     }
                     shape.push(len);
-                    strides.push(stride * step);
+                    // A range of one index takes no step, and its step may be anything.
+                    strides.push(if len > 1 { stride.wrapping_mul(step) } else { 1 });
                 }
             }
             if let Some(Quant::Channel { axis: along, scales, zero_points }) = self.quant.as_deref()
@@ -350,6 +352,35 @@ impl View {
         }
         let offset = if shape.contains(&0) { 0 } else { start as u64 };
         self.restrided(shape, strides, offset, quant)
+    }
+
+    /// The stored codes instead of the numbers they stand for: quantized and floating-point elements as integers of the
+    /// same width, blocks as their bytes (the last dimension becomes blocks by bytes). `None` where there is no such
+    /// integer, or for a part of a view of blocks.
+    pub fn codes(&self) -> Option<Self> {
+        let plain = Self { conjugate: false, negate: false, quant: None, ..self.clone() };
+        let dtype = match self.dtype {
+            DType::Block(block) => {
+                let mut dims = self.shape.dims().to_vec();
+                let row = dims.pop().unwrap_or(1);
+                dims.extend([row / block.elements() as u64, block.bytes() as u64]);
+                self.contiguous()?;
+                return Self::new(DType::U8, Shape::from(dims), self.bytes.clone()).ok();
+            }
+            DType::QI8 => DType::I8,
+            DType::QI32 => DType::I32,
+            DType::F4 | DType::OnnxF4 | DType::QU4X2 => DType::OnnxU4,
+            DType::QU2X4 => DType::OnnxU2,
+            dtype if matches!(dtype.kind(), crate::Kind::Int | crate::Kind::Bool) => dtype,
+            dtype => match (dtype.swap_unit(), dtype.itemsize()?) {
+                (_, 1) => DType::U8,
+                (2, 2) => DType::U16,
+                (4, 4) => DType::U32,
+                (8, 8) => DType::U64,
+                _ => return None,
+            },
+        };
+        Some(Self { dtype, ..plain })
     }
 
     /// The dimensions in another order.

@@ -11,7 +11,7 @@ use crate::{
     contents::Contents,
     error::Fault,
     input::Context,
-    names, torch,
+    names,
 };
 use std::path::{Component, Path, PathBuf};
 use twinscope_tensor::{Finding, FindingKind};
@@ -26,9 +26,11 @@ struct SpecialFolder {
     read: fn(&Path, &Context) -> Result<Contents, Fault>,
 }
 
+#[rustfmt::skip]
 const SPECIAL: &[SpecialFolder] = &[
-    SpecialFolder { recognise: torch::dcp::recognise_folder, read: torch::dcp::read_folder },
-    SpecialFolder { recognise: torch::zero::recognise_folder, read: torch::zero::read_folder },
+    SpecialFolder { recognise: crate::run::recognise_folder, read: crate::run::read_folder },
+    SpecialFolder { recognise: crate::torch::dcp::recognise_folder, read: crate::torch::dcp::read_folder },
+    SpecialFolder { recognise: crate::torch::zero::recognise_folder, read: crate::torch::zero::read_folder },
 ];
 
 /// Reads a folder, as itself or as a bundle of its files.

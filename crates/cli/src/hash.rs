@@ -1,0 +1,115 @@
+//! sha256 of a tensor's row-major little-endian bytes: equal content, equal hash, however it is stored.
+
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+use twinscope_tensor::{Packing, ReadError, TensorSource, View};
+
+pub(crate) type Hash = [u8; 32];
+
+/// Bytes hashed at a time; what a gathered tensor costs in memory for each thread.
+const CHUNK: usize = 1 << 18;
+
+/// An expanded view claims more than its file holds. This much more, with the storage counted sixteen times, is still
+/// hashed, in total; beyond it the answer would cost more than the file justifies.
+const EXCESS: u64 = 64 << 20;
+const TIMES: u64 = 16;
+
+/// What became of one tensor.
+#[derive(Debug)]
+pub(crate) enum Hashed {
+    Is(Hash),
+    /// Must not be brought into being, and why.
+    TooLarge,
+    Failed(String),
+}
+
+/// Hashes these tensors in parallel; the answers are in their order.
+pub(crate) fn all(source: &dyn TensorSource, tensors: &[usize]) -> Vec<Hashed> {
+    let mut hashes: Vec<Option<Hashed>> = tensors.par_iter().map(|index| now(source, *index, &mut 0)).collect();
+    // Those that exceed their storage share one allowance, given in listing order so that the answer is always the same.
+    let mut allowance = EXCESS;
+    hashes
+        .iter_mut()
+        .zip(tensors)
+        .map(|(hash, index)| hash.take().or_else(|| now(source, *index, &mut allowance)).unwrap_or(Hashed::TooLarge))
+        .collect()
+}
+
+/// `None` when the tensor claims more than `allowance` beyond what it holds.
+fn now(source: &dyn TensorSource, index: usize, allowance: &mut u64) -> Option<Hashed> {
+    let view = match source.view(index) {
+        Ok(view) => view,
+        Err(error) => return Some(Hashed::Failed(error.to_string())),
+    };
+    let excess = excess(&view);
+    if excess > *allowance {
+        return None;
+    }
+    *allowance -= excess;
+    Some(match sha256(&view) {
+        Ok(Some(hash)) => Hashed::Is(hash),
+        Ok(None) => Hashed::TooLarge,
+        Err(error) => Hashed::Failed(error.to_string()),
+    })
+}
+
+/// How many bytes a view claims beyond [`TIMES`] what it holds.
+pub(crate) fn excess(view: &View) -> u64 {
+    view.byte_len().unwrap_or(u64::MAX).saturating_sub(view.stored_len().saturating_mul(TIMES))
+}
+
+/// Whether reading every element costs more than the file justifies.
+pub(crate) fn is_unreasonable(view: &View) -> bool {
+    excess(view) > EXCESS
+}
+
+/// `None` for a part of a packed tensor, which has no bytes of its own.
+fn sha256(view: &View) -> Result<Option<Hash>, ReadError> {
+    let mut hash = Sha256::new();
+    if let Some(all) = view.contiguous() {
+        hash.update(all);
+    } else if let Packing::Bytes(size) = view.dtype().packing() {
+        let (mut scratch, mut at) = (Vec::new(), 0);
+        // Elements without bytes (zero-width strings) add nothing, however many there are.
+        while size > 0 && at < view.len() {
+            let count = (view.len() - at).min((CHUNK / size).max(1) as u64);
+            hash.update(view.chunk(at, count as usize, &mut scratch));
+            at += count;
+        }
+    } else {
+        return Ok(None);
+    }
+    // Only now is it known that everything read was really there.
+    view.check()?;
+    Ok(Some(hash.finalize().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use twinscope_tensor::{Bytes, DType, Shape};
+
+    #[test]
+    fn a_transpose_and_its_copy_hash_alike() {
+        let bytes = Bytes::from((0..12u8).collect::<Vec<_>>());
+        let transposed = View::strided(DType::U8, Shape::from([4, 3]), vec![1, 4], 0, bytes).unwrap();
+        let copied: Vec<u8> = (0..4).flat_map(|row| (0..3).map(move |col| col * 4 + row)).collect();
+        let copy = View::new(DType::U8, Shape::from([4, 3]), copied.into()).unwrap();
+        assert_eq!(sha256(&transposed).unwrap(), sha256(&copy).unwrap());
+    }
+
+    #[test]
+    fn a_view_that_claims_terabytes_is_not_read() {
+        let shape = Shape::from([1_000_000, 1_000_000]);
+        let view = View::strided(DType::F32, shape, vec![0, 0], 0, Bytes::from(vec![0; 4])).unwrap();
+        assert!(is_unreasonable(&view));
+        let view = View::strided(DType::F32, Shape::from([1000, 1000]), vec![0, 0], 0, Bytes::from(vec![0; 4])).unwrap();
+        assert!(!is_unreasonable(&view));
+    }
+
+    #[test]
+    fn zero_width_elements_cost_nothing_however_many() {
+        let view = View::strided(DType::Str(0), Shape::from([1 << 40]), vec![0], 0, Bytes::from(vec![])).unwrap();
+        assert_eq!(sha256(&view).unwrap(), Some(Sha256::digest([]).into()));
+    }
+}

@@ -1,0 +1,148 @@
+//! Aligned columns in two passes over the rows, so that a table of 100,000 rows costs no memory.
+
+use super::human;
+use std::{
+    fmt::{self, Write as _},
+    io::{self, Write},
+};
+
+/// A column's title and which side its cells lean to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    title: &'static str,
+    right: bool,
+}
+
+impl Column {
+    pub(crate) const fn left(title: &'static str) -> Self {
+        Self { title, right: false }
+    }
+
+    pub(crate) const fn right(title: &'static str) -> Self {
+        Self { title, right: true }
+    }
+}
+
+/// The cells of one row, in one reused buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    text: String,
+    ends: Vec<usize>,
+}
+
+impl Row {
+    pub(crate) fn cell(&mut self, content: impl fmt::Display) {
+        // Writing to a string fails only when `Display` itself does.
+        let _ = write!(self.text, "{content}");
+        self.ends.push(self.text.len());
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+    }
+
+    fn cells(&self) -> impl Iterator<Item = &str> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.text[start..*end])
+    }
+}
+
+/// A column that gives way when the terminal is too narrow keeps at least this much.
+const NARROWEST: usize = 16;
+
+/// Writes a title row and `rows` rows. `fill` is asked twice for each row and answers alike. With a `width` the column
+/// called `gives_way` is shortened to fit; without one nothing is.
+pub(crate) fn write(
+    out: &mut dyn Write,
+    columns: &[Column],
+    rows: usize,
+    width: Option<usize>,
+    gives_way: &str,
+    fill: &mut dyn FnMut(usize, &mut Row),
+) -> io::Result<()> {
+    let mut row = Row::default();
+    let mut widths: Vec<usize> = columns.iter().map(|column| chars(column.title)).collect();
+    for index in 0..rows {
+        row.clear();
+        fill(index, &mut row);
+        for (width, cell) in widths.iter_mut().zip(row.cells()) {
+            *width = (*width).max(chars(cell));
+        }
+    }
+    if let (Some(limit), Some(elastic)) = (width, columns.iter().position(|column| column.title == gives_way)) {
+        let total: usize = widths.iter().sum::<usize>() + 2 * (columns.len() - 1);
+        let over = total.saturating_sub(limit);
+        widths[elastic] = widths[elastic].min(widths[elastic].saturating_sub(over).max(NARROWEST));
+    }
+    line(out, columns, &widths, columns.iter().map(|column| column.title))?;
+    for index in 0..rows {
+        row.clear();
+        fill(index, &mut row);
+        line(out, columns, &widths, row.cells())?;
+    }
+    Ok(())
+}
+
+fn line<'a>(out: &mut dyn Write, columns: &[Column], widths: &[usize], cells: impl Iterator<Item = &'a str>) -> io::Result<()> {
+    // Blanks are owed, not written, so that no line ends with them.
+    let mut owed = 0;
+    for (at, ((column, width), cell)) in columns.iter().zip(widths).zip(cells).enumerate() {
+        let shortened = (chars(cell) > *width).then(|| human::shorten(cell, *width));
+        let cell = shortened.as_deref().unwrap_or(cell);
+        let pad = width - chars(cell);
+        owed += if at > 0 { 2 } else { 0 } + if column.right { pad } else { 0 };
+        if !cell.is_empty() {
+            write!(out, "{:owed$}{cell}", "")?;
+            owed = 0;
+        } else {
+            owed += chars(cell);
+        }
+        owed += if column.right { 0 } else { pad };
+    }
+    writeln!(out)
+}
+
+fn chars(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().count() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(width: Option<usize>) -> String {
+        let rows = [("model.layers.0.weight", "12", "x"), ("é", "3", ""), ("c", "", "last")];
+        let mut out = Vec::new();
+        let columns = [Column::left("name"), Column::right("size"), Column::left("note")];
+        write(&mut out, &columns, rows.len(), width, "name", &mut |i, row| {
+            row.cell(rows[i].0);
+            row.cell(rows[i].1);
+            row.cell(rows[i].2);
+        })
+        .unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn columns_line_up_and_lines_do_not_end_in_blanks() {
+        let expected = "\
+name                   size  note
+model.layers.0.weight    12  x
+é                         3
+c                            last
+";
+        assert_eq!(table(None), expected);
+    }
+
+    #[test]
+    fn a_narrow_terminal_shortens_the_names_only() {
+        let expected = "\
+name              size  note
+model.l….weight     12  x
+é                    3
+c                       last
+";
+        assert_eq!(table(Some(20)), expected.replace("model.l….weight ", "model.l…0.weight"));
+    }
+}

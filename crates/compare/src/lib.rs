@@ -1,0 +1,15 @@
+//! Source and source to report: which tensors correspond, how they line up, how far apart they are, whether that is rounding, and where
+//! the divergence starts. Prints nothing, opens nothing.
+//!
+//! Three stages that share no state: *plan* (pairs and layouts from headers and sketches), *work* (one item a pair, independent and
+//! repeatable), *merge* (fixed order). `diff` runs them in one process; nothing in them needs that.
+
+pub mod layout;
+pub mod noise;
+pub mod pairing;
+pub mod report;
+pub mod settings;
+pub mod side;
+pub mod verdict;
+
+pub use settings::{Rule, Settings};

@@ -1,0 +1,138 @@
+//! What rounding can do: the floor below which a difference says nothing.
+//!
+//! Four measures of one pair, each sensitive to what the others average away, each relative to the reference's own scale:
+//!
+//! | measure | of the pair | catches |
+//! | --- | --- | --- |
+//! | `whole` | `‖c - r‖ / ‖r‖` | a wrong scale, a wrong op |
+//! | `typical` | the median over the slices of an axis of their own relative error, largest over the axes | garbage everywhere but in one outlier channel |
+//! | `slice` | the largest relative error of any slice of any axis | one broken head, token or batch row |
+//! | `element` | the largest `|c - r| / max(|r|, local rms)` | one wrong value |
+//!
+//! The floor of each is a multiple of the unit roundoff of the coarser dtype plus what summing `k` terms in single precision adds,
+//! `sqrt(k) * 2^-24`. Upstream error raises it: an op passes on what it is given, a little amplified ([`AMPLIFICATION`]).
+//!
+//! The multiples were set on recorded runs of small transformers (f32, bf16 and f16, other summation orders, f64 against f32):
+//! healthy pairs stayed below 2 times the larger of floor and upstream level in all four measures, the gentlest fault (a missing query
+//! bias under bf16 noise) was at 11 to 26 times.
+
+use twinscope_measure::{Profile, Totals};
+use twinscope_tensor::{DType, Kind, Packing};
+
+/// The four measures, in the order of the table.
+pub type Measures = [f64; 4];
+
+/// Multiples of the unit roundoff that one op's rounding stays below. The rms of one rounding is u/sqrt(3); a few of them in a row, and
+/// cancellation, make 4 to 5 in healthy runs. Slices and elements are extremes, so theirs are larger.
+const FLOOR: Measures = [8.0, 8.0, 16.0, 32.0];
+
+/// How much an op may amplify what it is given. Healthy runs showed 1.8 at most; cancellation in a residual stream can do more.
+pub const AMPLIFICATION: f64 = 5.0;
+
+/// A slice whose own norm is below this fraction of the typical slice is measured against the typical one: nearly empty channels have no
+/// scale of their own.
+const QUIET_SLICE: f64 = 0.1;
+
+/// Half the distance from 1 to the next value, or `None` for what is compared exactly.
+pub fn unit_roundoff(dtype: DType) -> Option<f64> {
+    let bits = match dtype {
+        DType::F64 | DType::C128 => 53,
+        DType::F80 | DType::C160 => 64,
+        DType::F32 | DType::C64 => 24,
+        DType::F16 | DType::C32 => 11,
+        DType::Bf16 | DType::Bc32 => 9,
+        DType::F8E4M3Fn | DType::F8E4M3Fnuz | DType::F6E2M3 => 4,
+        DType::F8E5M2 | DType::F8E5M2Fnuz | DType::F6E3M2 => 3,
+        DType::F4 | DType::F4E2M1FnX2 | DType::OnnxF4 => 2,
+        DType::F8E8M0Fnu => 1,
+        // A scale shared by a block spends the bits evenly: the step is the block's range over 2^bits, and the range is a few rms.
+        DType::Block(block) => return Some(0.25 * 2f64.powf(-(8.0 * block.bytes() as f64 / block.elements() as f64).floor())),
+        DType::QI8 | DType::QU8 => 8,
+        DType::QI32 => 24,
+        DType::QU4X2 => 4,
+        DType::QU2X4 => 2,
+        other => {
+            debug_assert!(matches!(other.kind(), Kind::Bool | Kind::Int | Kind::Opaque));
+            debug_assert!(!matches!(other.packing(), Packing::Block { .. }));
+            return None;
+        }
+    };
+    Some(2f64.powi(-bits))
+}
+
+/// The floor of a pair whose sides have these dtypes; `reduction` is the longest sum that may have made one of its elements.
+pub fn floor(dtypes: [DType; 2], reduction: u64) -> Option<Measures> {
+    let unit = unit_roundoff(dtypes[0])?.max(unit_roundoff(dtypes[1])?);
+    // Sums are kept in single precision or better, whatever the outputs are rounded to.
+    let summing = (reduction as f64).sqrt() * unit.min(2f64.powi(-24));
+    Some(FLOOR.map(|multiple| multiple * unit + summing * multiple / FLOOR[0]))
+}
+
+/// The four measures of a pair. Infinite where the reference is zero and the candidate is not.
+pub fn measures(totals: &Totals) -> Measures {
+    if totals.differing == 0 {
+        return [0.0; 4];
+    }
+    let whole = totals.rel_l2.unwrap_or(f64::INFINITY);
+    let (mut typical, mut slice) = (0f64, 0f64);
+    for profile in &totals.profiles {
+        let (median, worst) = relative(profile);
+        typical = typical.max(median);
+        slice = slice.max(worst);
+    }
+    [whole, typical, slice.max(whole), totals.max_local.unwrap_or(f64::INFINITY)]
+}
+
+/// Median and maximum of the relative errors of an axis's slices.
+fn relative(profile: &Profile) -> (f64, f64) {
+    // The median, not the mean: one outlier channel must not make all the others look quiet.
+    let quiet = QUIET_SLICE * QUIET_SLICE * median(&mut profile.energy.clone());
+    let mut errors: Vec<f64> = profile
+        .error
+        .iter()
+        .zip(&profile.energy)
+        .filter(|(error, energy)| **error > 0.0 || **energy > 0.0)
+        .map(|(error, energy)| (error / energy.max(quiet)).sqrt())
+        .map(|error| if error.is_nan() { f64::INFINITY } else { error })
+        .collect();
+    (median(&mut errors), errors.iter().copied().fold(0.0, f64::max))
+}
+
+/// 0 of nothing.
+fn median(values: &mut [f64]) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    let middle = values.len() / 2;
+    *values.select_nth_unstable_by(middle, f64::total_cmp).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_coarser_side_sets_the_floor() {
+        let mixed = floor([DType::F32, DType::Bf16], 0).unwrap();
+        assert_eq!(mixed, floor([DType::Bf16, DType::Bf16], 0).unwrap());
+        assert!(mixed[0] > 1000.0 * floor([DType::F32, DType::F32], 0).unwrap()[0]);
+        assert_eq!(floor([DType::I64, DType::F32], 0), None);
+    }
+
+    #[test]
+    fn long_sums_raise_the_floor_of_single_precision_and_hardly_that_of_bf16() {
+        let raised = |dtype| floor([dtype; 2], 16384).unwrap()[0] / floor([dtype; 2], 0).unwrap()[0];
+        assert!(raised(DType::F32) > 10.0);
+        assert!(raised(DType::Bf16) < 1.01);
+    }
+
+    #[test]
+    fn garbage_beside_an_outlier_channel_is_typical() {
+        let mut energy = vec![1.0; 256];
+        energy[0] = 1e9;
+        let error = vec![1.0; 256];
+        let profile = Profile { axis: 0, error, energy, ..Profile::default() };
+        let totals = Totals { differing: 1, rel_l2: Some(5e-4), max_local: Some(0.0), profiles: vec![profile], ..Totals::default() };
+        assert_eq!(measures(&totals)[1], 1.0);
+    }
+}

@@ -1,0 +1,79 @@
+//! One side of a comparison: a source's tensors and its Python numbers, which are one-element tensors here, in execution order.
+
+use twinscope_tensor::{DType, Meta, Plain, ReadError, Shape, TensorSource, View};
+
+/// What can be paired: a tensor or a number.
+#[derive(Clone, Debug)]
+pub struct Item {
+    pub name: String,
+    pub dtype: DType,
+    pub shape: Shape,
+    pub meta: Meta,
+    from: From,
+}
+
+#[derive(Clone, Debug)]
+enum From {
+    Tensor(usize),
+    Number(Vec<u8>),
+}
+
+/// A source, as pairing and measuring see it.
+pub struct Side<'a> {
+    source: &'a dyn TensorSource,
+    items: Vec<Item>,
+}
+
+impl std::fmt::Debug for Side<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Side({}, {} items)", self.source.listing().source, self.items.len())
+    }
+}
+
+impl<'a> Side<'a> {
+    pub fn new(source: &'a dyn TensorSource) -> Self {
+        let listing = source.listing();
+        let mut items = Vec::with_capacity(listing.tensors.len() + listing.values.len());
+        let mut numbers = listing.values.iter().filter_map(|value| Some((value.after, number(&value.name, &value.value)?))).peekable();
+        for (index, tensor) in listing.tensors.iter().enumerate() {
+            while let Some((_, item)) = numbers.next_if(|(after, _)| *after <= index) {
+                items.push(item);
+            }
+            let (name, shape) = (tensor.name.clone(), tensor.shape.clone());
+            items.push(Item { name, dtype: tensor.dtype, shape, meta: tensor.meta.clone(), from: From::Tensor(index) });
+        }
+        items.extend(numbers.map(|(_, item)| item));
+        Self { source, items }
+    }
+
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    pub fn source(&self) -> &dyn TensorSource {
+        self.source
+    }
+
+    pub fn view(&self, index: usize) -> Result<View, ReadError> {
+        let item = &self.items[index];
+        match &item.from {
+            From::Tensor(at) => self.source.view(*at),
+            From::Number(bytes) => Ok(View::new(item.dtype, item.shape.clone(), bytes.clone().into())?),
+        }
+    }
+}
+
+/// Python's bool, int, float and complex; `None` for what is no number, or an integer beyond 64 bits.
+fn number(name: &str, value: &Plain) -> Option<Item> {
+    let (dtype, bytes) = match value {
+        Plain::Bool(truth) => (DType::Bool, vec![u8::from(*truth)]),
+        Plain::Int(digits) => match digits.parse::<i64>() {
+            Ok(int) => (DType::I64, int.to_le_bytes().to_vec()),
+            Err(_) => (DType::U64, digits.parse::<u64>().ok()?.to_le_bytes().to_vec()),
+        },
+        Plain::Float(float) => (DType::F64, float.to_le_bytes().to_vec()),
+        Plain::Complex(re, im) => (DType::C128, [re.to_le_bytes(), im.to_le_bytes()].concat()),
+        Plain::None | Plain::Str(_) | Plain::Bytes(_) | Plain::Other { .. } => return None,
+    };
+    Some(Item { name: name.to_owned(), dtype, shape: Shape::scalar(), meta: None, from: From::Number(bytes) })
+}

@@ -1,0 +1,221 @@
+//! The judgement on each pair, in execution order: the only place where numbers become yes or no.
+//!
+//! Integers, booleans and opaque bytes must be equal. Numbers agree when all four measures of [`crate::noise`] stay below the larger of
+//! the pair's own floor and [`AMPLIFICATION`] times what arrived from upstream: the largest measure of any earlier pair that was itself
+//! rounding. A pair beyond that diverged. It is *inherited* when an earlier pair diverged and this one's error is within the same
+//! reach of it, else *own*. Parameters are computed from nothing: they neither inherit nor pass on a level.
+//!
+//! Upstream error cannot grow without end and still be rounding: after `n` pairs it is believed up to [`DRIFT`] `* sqrt(n)` floors.
+//!
+//! With `--rtol` / `--atol` the rule is NumPy's instead, element by element: `|c - r| <= atol + rtol * |r|`.
+
+use crate::noise::{AMPLIFICATION, Measures, floor, measures};
+use serde::Serialize;
+use twinscope_measure::Totals;
+use twinscope_tensor::DType;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Identical,
+    Rounding,
+    Harmless,
+    Diverged,
+    Incomparable,
+}
+
+impl Verdict {
+    pub fn agrees(self) -> bool {
+        matches!(self, Verdict::Identical | Verdict::Rounding | Verdict::Harmless)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Identical => "identical",
+            Verdict::Rounding => "rounding",
+            Verdict::Harmless => "harmless",
+            Verdict::Diverged => "diverged",
+            Verdict::Incomparable => "incomparable",
+        }
+    }
+}
+
+/// Where a divergence began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    Own,
+    Inherited,
+}
+
+/// How far rounding may have drifted after `n` pairs, in floors times sqrt(n). Healthy runs reached half a floor times sqrt(50).
+const DRIFT: f64 = 2.0;
+
+/// What is known of a pair when it is judged.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    pub totals: &'a Totals,
+    pub dtypes: [DType; 2],
+    /// The longest sum that may have made one element.
+    pub reduction: u64,
+    pub parameter: bool,
+    /// The measures of the same tensor in a repeat or higher-precision run, when the user gave one.
+    pub measured_floor: Option<Measures>,
+    /// The user's tolerance decides alone.
+    pub tolerance: bool,
+}
+
+/// How many times a measured floor a difference may be: two samples of one noise differ that much.
+const MEASURED: f64 = 4.0;
+
+/// Judges pairs one after another, carrying what flows downstream.
+#[derive(Clone, Debug, Default)]
+pub struct Judge {
+    pairs: u32,
+    /// The largest measures of the pairs that were rounding.
+    level: Measures,
+    /// The largest measures of the pairs that diverged.
+    diverged: Option<Measures>,
+    nonfinite: bool,
+}
+
+impl Judge {
+    pub fn judge(&mut self, facts: &Facts<'_>) -> (Verdict, Option<Origin>) {
+        self.pairs += 1;
+        let totals = facts.totals;
+        if totals.differing == 0 {
+            return (Verdict::Identical, None);
+        }
+        if facts.tolerance {
+            return if totals.beyond == Some(0) { (Verdict::Rounding, None) } else { self.diverge(facts, measures(totals)) };
+        }
+        let Some(own_floor) =
+            facts.measured_floor.map(|measured| measured.map(|m| MEASURED * m)).or_else(|| floor(facts.dtypes, facts.reduction))
+        else {
+            return self.diverge(facts, measures(totals));
+        };
+        let found = measures(totals);
+        let bound = self.bound(&own_floor, facts.parameter);
+        if totals.nonfinite_differing > 0 || !below(&found, &bound) {
+            return self.diverge(facts, found);
+        }
+        if !facts.parameter {
+            self.level = max(&self.level, &found);
+        }
+        (Verdict::Rounding, None)
+    }
+
+    fn bound(&self, floor: &Measures, parameter: bool) -> Measures {
+        if parameter {
+            return *floor;
+        }
+        let drift = DRIFT * f64::from(self.pairs).sqrt();
+        std::array::from_fn(|i| floor[i].max((AMPLIFICATION * self.level[i]).min(AMPLIFICATION * drift * floor[i])))
+    }
+
+    fn diverge(&mut self, facts: &Facts<'_>, found: Measures) -> (Verdict, Option<Origin>) {
+        let first_nonfinite = facts.totals.nonfinite_differing > 0 && !self.nonfinite;
+        let reached = self.diverged.is_some_and(|level| below(&found, &level.map(|m| AMPLIFICATION * m)));
+        let origin = if facts.parameter || first_nonfinite || !(reached || self.nonfinite) { Origin::Own } else { Origin::Inherited };
+        if !facts.parameter {
+            self.nonfinite |= facts.totals.nonfinite_differing > 0;
+            self.diverged = Some(self.diverged.map_or(found, |level| max(&level, &found)));
+        }
+        (Verdict::Diverged, Some(origin))
+    }
+}
+
+fn below(found: &Measures, bound: &Measures) -> bool {
+    // Written so that a NaN is not below anything.
+    found.iter().zip(bound).all(|(found, bound)| found <= bound)
+}
+
+fn max(a: &Measures, b: &Measures) -> Measures {
+    std::array::from_fn(|i| a[i].max(b[i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use twinscope_measure::Profile;
+
+    /// A pair with this relative error everywhere.
+    fn totals(error: f64) -> Totals {
+        let profile = Profile { axis: 0, error: vec![error * error; 8], energy: vec![1.0; 8], ..Profile::default() };
+        Totals {
+            count: 64,
+            compared: 64,
+            differing: 64,
+            rel_l2: Some(error),
+            max_local: Some(error),
+            profiles: vec![profile],
+            ..Totals::default()
+        }
+    }
+
+    fn facts(totals: &Totals, dtype: DType) -> Facts<'_> {
+        Facts { totals, dtypes: [dtype; 2], reduction: 64, parameter: false, measured_floor: None, tolerance: false }
+    }
+
+    fn run(errors: &[f64], dtype: DType) -> Vec<(Verdict, Option<Origin>)> {
+        let mut judge = Judge::default();
+        errors.iter().map(|error| judge.judge(&facts(&totals(*error), dtype))).collect()
+    }
+
+    const ROUNDING: (Verdict, Option<Origin>) = (Verdict::Rounding, None);
+    const OWN: (Verdict, Option<Origin>) = (Verdict::Diverged, Some(Origin::Own));
+    const INHERITED: (Verdict, Option<Origin>) = (Verdict::Diverged, Some(Origin::Inherited));
+
+    #[test]
+    fn drift_is_rounding_a_jump_is_not() {
+        assert_eq!(run(&[1e-7, 3e-7, 6e-7, 9e-7, 1e-4, 1e-4], DType::F32), [ROUNDING, ROUNDING, ROUNDING, ROUNDING, OWN, INHERITED]);
+        assert_eq!(run(&[2e-3, 5e-3, 1e-2, 2e-2, 0.28, 0.15], DType::Bf16), [ROUNDING, ROUNDING, ROUNDING, ROUNDING, OWN, INHERITED]);
+    }
+
+    #[test]
+    fn four_percent_of_noise_is_not_rounding_in_any_usual_dtype() {
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
+            assert_eq!(run(&[0.044], dtype), [OWN], "{dtype}");
+        }
+    }
+
+    #[test]
+    fn errors_that_creep_up_are_caught() {
+        // Four times worse at each step: each alone is within reach of the one before.
+        let errors: Vec<f64> = (0..8).map(|i| 2e-7 * 4f64.powi(i)).collect();
+        assert!(run(&errors, DType::F32).contains(&OWN));
+    }
+
+    #[test]
+    fn a_second_larger_fault_is_its_own() {
+        assert_eq!(run(&[1e-3, 2e-3, 0.5], DType::F32), [OWN, INHERITED, OWN]);
+    }
+
+    #[test]
+    fn one_wrong_integer_diverges_and_the_first_nan_is_named() {
+        let one = Totals { count: 9, compared: 9, differing: 1, rel_l2: Some(1e-9), ..Totals::default() };
+        assert_eq!(Judge::default().judge(&facts(&one, DType::I64)), OWN);
+        let nan = Totals { nonfinite_differing: 1, ..totals(0.0) };
+        let mut judge = Judge::default();
+        assert_eq!(judge.judge(&facts(&totals(0.1), DType::F32)), OWN);
+        assert_eq!(judge.judge(&facts(&nan, DType::F32)), OWN);
+        assert_eq!(judge.judge(&facts(&nan, DType::F32)), INHERITED);
+    }
+
+    #[test]
+    fn parameters_are_each_their_own() {
+        let wrong = totals(0.1);
+        let mut judge = Judge::default();
+        for _ in 0..3 {
+            assert_eq!(judge.judge(&Facts { parameter: true, ..facts(&wrong, DType::F32) }), OWN);
+        }
+    }
+
+    #[test]
+    fn a_measured_floor_replaces_the_model() {
+        let noisy = totals(1e-3);
+        let mut judge = Judge::default();
+        let measured = Facts { measured_floor: Some([5e-4; 4]), ..facts(&noisy, DType::F32) };
+        assert_eq!(judge.judge(&measured), ROUNDING);
+    }
+}

@@ -1,0 +1,141 @@
+//! `stats` against a plain AVX2 sum over the same mapped, pre-faulted bytes with the same threads, as a ratio in one run.
+//!
+//! `TWINSCOPE_BENCH_GIB` sets how much (default 2), `TWINSCOPE_BENCH_DTYPES` which (default `f32,bf16`; also `f16`, `f64`, `i32`, `u8`),
+//! `TWINSCOPE_BENCH_ROUNDS` how often. The two take turns, so that a noisy neighbour slows both. Above the floor or not is printed, not
+//! enforced.
+
+use rayon::prelude::*;
+use std::{
+    io::{BufWriter, Write},
+    sync::Arc,
+    time::Instant,
+};
+use twinscope_measure::stats;
+use twinscope_tensor::{Bytes, DType, Shape, Shrunk, Storage, View};
+
+struct Mapped(memmap2::Mmap);
+
+impl Storage for Mapped {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn check(&self) -> Result<(), Shrunk> {
+        Ok(())
+    }
+}
+
+fn main() {
+    // `cargo test --benches` only wants to know that it builds.
+    if std::env::args().any(|arg| arg == "--test") {
+        return;
+    }
+    let setting = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    let gib: f64 = setting("TWINSCOPE_BENCH_GIB", "2").parse().expect("TWINSCOPE_BENCH_GIB is a number of GiB");
+    let rounds: usize = setting("TWINSCOPE_BENCH_ROUNDS", "9").parse().expect("TWINSCOPE_BENCH_ROUNDS is a count");
+    let len = ((gib * 1024.0) as usize).max(1) << 20;
+    println!("{gib} GiB in the page cache, {} threads, {rounds} rounds; GB/s, best (median)", rayon::current_num_threads());
+    println!("{:<6} {:>16} {:>16} {:>16}  floor", "dtype", "sum", "stats", "ratio");
+    for name in setting("TWINSCOPE_BENCH_DTYPES", "f32,bf16").split(',') {
+        let dtype = DType::parse(name).unwrap_or_else(|| panic!("`{name}` is not a dtype"));
+        let bytes = mapped(dtype, len);
+        let elements = (len / dtype.itemsize().expect("whole bytes")) as u64;
+        let view = View::new(dtype, Shape::from([elements]), bytes.clone()).expect("exactly these bytes");
+        let (mut sum, mut all) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            sum.push(timed(len, || baseline(&bytes)));
+            all.push(timed(len, || stats(&view).expect("the file stays as it is")));
+        }
+        let (sum, all) = (best_and_median(sum), best_and_median(all));
+        let floor = match dtype {
+            DType::F32 => "0.65",
+            DType::Bf16 => "0.40",
+            _ => "-",
+        };
+        let cell = |(best, median): (f64, f64), digits: usize| format!("{best:.digits$} ({median:.digits$})");
+        let ratio = (all.0 / sum.0, all.1 / sum.1);
+        println!("{name:<6} {:>16} {:>16} {:>16}  {floor}", cell(sum, 1), cell(all, 1), cell(ratio, 2));
+    }
+}
+
+fn timed<T>(len: usize, run: impl FnOnce() -> T) -> f64 {
+    let start = Instant::now();
+    std::hint::black_box(run());
+    len as f64 / start.elapsed().as_secs_f64() / 1e9
+}
+
+fn best_and_median(mut speeds: Vec<f64>) -> (f64, f64) {
+    speeds.sort_by(f64::total_cmp);
+    (speeds[speeds.len() - 1], speeds[speeds.len() / 2])
+}
+
+/// A temporary file of bell-shaped numbers of that type, mapped, every page touched.
+fn mapped(dtype: DType, len: usize) -> Bytes {
+    let file = tempfile::tempfile().expect("a temporary file");
+    let mut out = BufWriter::with_capacity(1 << 20, &file);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut uniform = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
+    };
+    let mut pattern = Vec::with_capacity(1 << 20);
+    while pattern.len() < 1 << 20 {
+        let x = 0.05 * (uniform() + uniform() + uniform() + uniform());
+        match dtype {
+            DType::F64 => pattern.extend(x.to_le_bytes()),
+            DType::F32 => pattern.extend((x as f32).to_le_bytes()),
+            DType::Bf16 => pattern.extend(&(x as f32).to_le_bytes()[2..]),
+            // Any bits without the top exponents are small numbers.
+            DType::F16 => pattern.extend(((x * 1e6) as i16 as u16 & 0xbfff).to_le_bytes()),
+            DType::I32 => pattern.extend(((x * 1e9) as i32).to_le_bytes()),
+            _ => pattern.push((x * 1e6) as i64 as u8),
+        }
+    }
+    for _ in 0..len >> 20 {
+        out.write_all(&pattern).expect("room for the file");
+    }
+    out.flush().expect("room for the file");
+    drop(out);
+    // SAFETY: nobody else has this file.
+    let map = unsafe { memmap2::Mmap::map(&file) }.expect("a map");
+    let touched: u64 = map.chunks(4096).map(|page| u64::from(page[0])).sum();
+    std::hint::black_box(touched);
+    Bytes::new(Arc::new(Mapped(map)))
+}
+
+/// The bytes summed as f32, whatever they are: as fast as they can be read.
+fn baseline(bytes: &[u8]) -> f32 {
+    bytes.par_chunks(1 << 18).map(sum).sum()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn sum(bytes: &[u8]) -> f32 {
+    assert!(is_x86_feature_detected!("avx2"), "the baseline is an AVX2 sum");
+    // SAFETY: AVX2 was just detected.
+    unsafe { sum_avx2(bytes) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn sum_avx2(bytes: &[u8]) -> f32 {
+    use std::arch::x86_64::*;
+    let mut lanes = [_mm256_setzero_ps(); 8];
+    for group in bytes.as_chunks::<256>().0 {
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            // SAFETY: 32 bytes from 32·i lie inside the 256 bytes of the group.
+            *lane = _mm256_add_ps(*lane, unsafe { _mm256_loadu_ps(group.as_ptr().add(32 * i).cast()) });
+        }
+    }
+    let mut eight = [0.0; 8];
+    let all = lanes.into_iter().fold(_mm256_setzero_ps(), |a, b| _mm256_add_ps(a, b));
+    // SAFETY: eight `f32` take the 32 bytes that are stored.
+    unsafe { _mm256_storeu_ps(eight.as_mut_ptr(), all) };
+    eight.iter().sum()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn sum(bytes: &[u8]) -> f32 {
+    bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).sum()
+}

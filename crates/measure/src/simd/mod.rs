@@ -1,0 +1,141 @@
+//! The same sums as [`crate::kernel`], as fast as memory where the machine allows it.
+//!
+//! Each function gives, digit for digit, what the plain loop gives; the tests hold them to that. Which one runs is decided at run
+//! time. A block that holds a NaN or an infinity is noticed by its `Σ|x|`, which costs nothing; the caller does such a block
+//! again, slowly.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
+use crate::kernel::{self, Shifted, Sums};
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+macro_rules! dispatch {
+    ($($(#[$doc:meta])* $name:ident($bytes:ident $(, $shift:ident)?) -> $sums:ty = $plain:expr;)*) => {$(
+        $(#[$doc])*
+        pub(crate) fn $name($bytes: &[u8] $(, $shift: f64)?) -> $sums {
+            #[cfg(target_arch = "x86_64")]
+            if has_avx2() {
+                // SAFETY: the features these functions are compiled for were just detected.
+                return unsafe { avx2::$name($bytes $(, $shift)?) };
+            }
+            $plain
+        }
+    )*};
+}
+dispatch! {
+    /// Little-endian numbers at any alignment.
+    f64(bytes) -> Sums = kernel::plain(kernel::f64s(bytes));
+    f32(bytes) -> Sums = kernel::plain(kernel::f32s(bytes));
+    f16(bytes) -> Sums = kernel::plain(kernel::f16s(bytes));
+    bf16(bytes) -> Sums = kernel::plain(kernel::bf16s(bytes));
+    f64_shifted(bytes, shift) -> Shifted = kernel::plain_shifted(kernel::f64s(bytes), shift);
+    f32_shifted(bytes, shift) -> Shifted = kernel::plain_shifted(kernel::f32s(bytes), shift);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SHIFT: f64 = 0.7;
+
+    /// The fast loops of one type, and the numbers in the order they take them.
+    struct Type {
+        size: usize,
+        first: fn(&[u8]) -> Sums,
+        second: Option<fn(&[u8], f64) -> Shifted>,
+        values: fn(&[u8]) -> Vec<f64>,
+    }
+
+    const F64: Type = Type { size: 8, first: f64, second: Some(f64_shifted), values: |bytes| kernel::f64s(bytes).collect() };
+    const F32: Type = Type { size: 4, first: f32, second: Some(f32_shifted), values: |bytes| kernel::f32s(bytes).collect() };
+    const F16: Type = Type { size: 2, first: f16, second: None, values: |bytes| kernel::f16s(bytes).collect() };
+    const BF16: Type = Type { size: 2, first: bf16, second: None, values: |bytes| kernel::bf16s(bytes).collect() };
+
+    fn is_plain_on_every_length_and_alignment(of: &Type, bytes: &[u8]) {
+        for skip in 0..3 {
+            for count in (0..100).chain([255, 256, 257]).filter(|count| skip + count * of.size <= bytes.len()) {
+                let part = &bytes[skip..skip + count * of.size];
+                let values = (of.values)(part);
+                assert_eq!(values.len(), count);
+                if values.iter().all(|x| x.is_finite()) {
+                    assert_eq!((of.first)(part), kernel::plain(values.iter().copied()), "{count} numbers");
+                } else {
+                    assert!(!(of.first)(part).abs.is_finite(), "{count} numbers, not all finite");
+                }
+                if let Some(second) = of.second.filter(|_| values.iter().all(|x| x.is_finite())) {
+                    assert_eq!(second(part, SHIFT), kernel::plain_shifted(values.into_iter(), SHIFT), "{count} numbers");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        #[test]
+        fn vectors_print_the_digits_of_the_plain_loop(values in prop::collection::vec(-1e3f32..1e3, 260)) {
+            let bytes: Vec<u8> = values.iter().flat_map(|x| f64::from(*x).cbrt().to_le_bytes()).collect();
+            is_plain_on_every_length_and_alignment(&F64, &bytes);
+            let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+            is_plain_on_every_length_and_alignment(&F32, &bytes);
+        }
+
+        #[test]
+        fn any_sixteen_bits_are_read_as_the_plain_loop_reads_them(bits in prop::collection::vec(any::<u16>(), 260)) {
+            // Without the top exponents all are finite; with them a few are not.
+            for mask in [u16::MAX, 0xbfff] {
+                let bytes: Vec<u8> = bits.iter().flat_map(|x| (x & mask).to_le_bytes()).collect();
+                is_plain_on_every_length_and_alignment(&F16, &bytes);
+                is_plain_on_every_length_and_alignment(&BF16, &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn one_sign_alone_still_gives_min_and_max() {
+        for bits in [[0x3f80u16, 0x4000, 0x3f00], [0xbf80, 0xc000, 0xbf00], [0x8000, 0x8000, 0xbf80], [0x8000, 0x3f80, 0x0000], [0x8000; 3]]
+        {
+            for repeat in [1, 5, 6, 11, 40] {
+                let bytes: Vec<u8> = bits.repeat(repeat).iter().flat_map(|x| x.to_le_bytes()).collect();
+                assert_eq!(bf16(&bytes), kernel::plain(kernel::bf16s(&bytes)));
+                assert_eq!(f16(&bytes), kernel::plain(kernel::f16s(&bytes)));
+            }
+        }
+    }
+
+    #[test]
+    fn one_bad_number_in_any_place_is_noticed() {
+        for len in [1, 7, 8, 15, 16, 17, 31, 32, 33, 4096, 4099] {
+            for place in [0, len / 2, len - 1] {
+                for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut values = vec![1.5f32; len];
+                    values[place] = bad;
+                    let wide: Vec<u8> = values.iter().flat_map(|x| f64::from(*x).to_le_bytes()).collect();
+                    let single: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+                    let half: Vec<u8> = single.chunks(4).flat_map(|x| [x[2], x[3]]).collect();
+                    for sums in [f64(&wide), f32(&single), bf16(&half)] {
+                        assert!(!sums.abs.is_finite(), "{bad} at {place} of {len}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_half_converts() {
+        for bits in 0..=u16::MAX {
+            let fast = f16(&bits.to_le_bytes().repeat(16));
+            let value = kernel::f16(bits);
+            assert_eq!(fast.abs.is_finite(), value.is_finite(), "{bits:04x}");
+            if value.is_finite() {
+                assert_eq!((fast.sum, fast.min, fast.max), (16.0 * value, value + 0.0, value + 0.0), "{bits:04x}");
+            }
+        }
+    }
+}

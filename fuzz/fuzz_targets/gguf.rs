@@ -1,0 +1,3 @@
+//! Keys, tensor table and every block type.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| twinscope_fuzz::open_and_read("fuzz.gguf", data));

@@ -1,0 +1,3 @@
+//! Deflate streams of unknown length.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| twinscope_fuzz::open_and_read("fuzz.tar.gz", data));

@@ -1,0 +1,3 @@
+//! The pickle machine alone.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| twinscope_fuzz::open_and_read("fuzz.pkl", data));

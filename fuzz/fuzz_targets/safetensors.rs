@@ -1,0 +1,3 @@
+//! The JSON table and its offsets.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| twinscope_fuzz::open_and_read("fuzz.safetensors", data));

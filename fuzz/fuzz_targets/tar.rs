@@ -1,0 +1,3 @@
+//! Tar headers: ustar, pax and GNU names.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| twinscope_fuzz::open_and_read("fuzz.tar", data));

@@ -1,0 +1,59 @@
+"""Golden .npz files. Run it with Python 3 and numpy to write the cases again."""
+import hashlib, json, pathlib, shutil
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+          "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "complex64": "c64", "complex128": "c128", "longdouble": "float128",
+          "clongdouble": "complex256"}
+
+
+def tensor(name, array, dtype=None, raw=False):
+    """What a listing says about an array; the hash is over row-major little-endian bytes."""
+    array = np.asarray(array)
+    flat = np.ascontiguousarray(array)
+    if not raw and flat.dtype.byteorder == ">":
+        flat = flat.astype(flat.dtype.newbyteorder("<"))
+    dtype = dtype or DTYPES.get(array.dtype.name, array.dtype.name.replace("float8", "f8"))
+    return {"name": name, "dtype": dtype, "shape": list(array.shape), "sha256": hashlib.sha256(flat.tobytes()).hexdigest()}
+
+
+def case(name, write, suffix, why="", **expect):
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    write(folder / f"input.{suffix}")
+    (folder / "expect.json").write_text(json.dumps({"why": why, **expect} if why else expect, indent=1, ensure_ascii=False) + "\n")
+
+
+import io
+import zipfile
+
+A, B = np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6, dtype=">i2").reshape(2, 3))
+listing = [tensor("a", A), tensor("b.c", B), tensor("dir/x", np.float32(1))]
+arrays = {"a": A, "b.c": B, "dir/x": np.float32(1)}
+case("stored", lambda path: np.savez(path, **arrays), "npz", format="npz", tensors=listing)
+case("deflated", lambda path: np.savez_compressed(path, **arrays), "npz", format="npz", tensors=listing)
+case("empty", lambda path: np.savez(path), "npz", tensors=[])
+case("object", lambda path: np.savez(path, ok=A, obj=np.array([None, {}], dtype=object)), "npz", tensors=[tensor("ok", A)], skipped=["obj"])
+
+
+def members(**files):
+    def write(path):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in files["files"].items():
+                archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return write
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+case("cut_member", members(files={"a.npy": npy(A), "b.npy": npy(A)[:-1], "c.npy": b"no"}), "npz", tensors=[tensor("a", A)], skipped=["b", "c"])
+case("escape", members(files={"../../evil.npy": npy(A)}), "npz", tensors=[tensor("../../evil", A)], findings=["path_escape"])
+case("bomb", members(files={"zeros.npy": npy(np.zeros(1 << 21))}), "npz", "a thousand times smaller than what it holds: listed from its first bytes",
+     tensors=[{"name": "zeros", "dtype": "f64", "shape": [1 << 21], "sha256": None}])
+case("cut", lambda path: path.write_bytes((np.savez(path, a=A), path.read_bytes()[:-30])[1]), "npz", error="the zip directory is missing")
