@@ -39,6 +39,7 @@ const FORMATS: &[Format] = &[
     Format { recognise: crate::torch::zip::recognise, read: crate::torch::zip::read },
     Format { recognise: crate::torch::legacy::recognise, read: crate::torch::legacy::read },
     Format { recognise: crate::torch::tar::recognise, read: crate::torch::tar::read },
+    Format { recognise: crate::torch::dcp::recognise, read: crate::torch::dcp::read },
     Format { recognise: crate::onnx::recognise, read: crate::onnx::read },
     Format { recognise: crate::msgpack::recognise, read: crate::msgpack::read },
     Format { recognise: crate::torch::plain::recognise, read: crate::torch::plain::read },

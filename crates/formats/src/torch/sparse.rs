@@ -174,7 +174,7 @@ impl Sparse {
             let written = |error: std::io::Error| Fault::Io { what: error.to_string() };
             let (mut at, mut next, mut scratch) = (0u64, 0, Vec::new());
             let zeros = vec![0u8; 1 << 16];
-            let mut pad = |out: &mut dyn std::io::Write, mut gap: u64| -> Result<(), Fault> {
+            let pad = |out: &mut dyn std::io::Write, mut gap: u64| -> Result<(), Fault> {
                 while gap > 0 {
                     let count = gap.min(zeros.len() as u64);
                     out.write_all(&zeros[..count as usize]).map_err(written)?;

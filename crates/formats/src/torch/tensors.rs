@@ -61,7 +61,7 @@ impl Built {
         self
     }
 
-    fn layout(self) -> Result<Layout, Fault> {
+    pub(super) fn layout(self) -> Result<Layout, Fault> {
         match self.data {
             Form::Layout(layout) => Ok(layout),
             Form::Data(_) => Err(Fault::Unsupported { what: "a tensor inside a tensor that is not strided".into() }),
