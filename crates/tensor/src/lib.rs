@@ -11,7 +11,6 @@ pub mod shape;
 mod shortest;
 pub mod slice;
 pub mod source;
-pub mod text;
 pub mod value;
 pub mod view;
 
