@@ -23,9 +23,9 @@ use std::borrow::Cow;
 use twinscope_tensor::{DType, Kind, Packing, Quant, ReadError, View, decode, slice::Cut};
 
 /// What one thread takes at a time. A multiple of every packing's unit.
-const CHUNK: usize = 1 << 16;
-/// What one kernel call takes: 16 KiB of bf16, 32 KiB of f32, still close by should they be needed again.
-const BLOCK: usize = 1 << 13;
+const CHUNK: usize = 1 << 17;
+/// What one kernel call takes: 32 KiB of bf16, 64 KiB of f32, still close by should they be needed again.
+const BLOCK: usize = 1 << 14;
 /// Chunks whose states are kept before they are merged: 2 MiB of them at most, however long the tensor.
 const SPAN: usize = 1 << 14;
 
@@ -424,7 +424,7 @@ impl State for Ints {
     }
 }
 
-/// One block of integers of one width; 8192 of them fit the sum, which is twice as wide.
+/// One block of integers of one width; 16,384 of them fit the sum, which is twice as wide.
 macro_rules! ints {
     ($wide:ty, $values:expr, $differences:expr) => {{
         let values = $values;
