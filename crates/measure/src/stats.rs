@@ -8,7 +8,7 @@
 //! - Sums are within `1e-12 · Σ|x|`, in practice within a few 1e-16. Squares beyond the range of `f64` are measured scaled, so std and norm
 //!   are right for numbers up to the largest; [`Stats::squares`] says so. A sum or a norm that is itself beyond `f64` is infinite.
 //!
-//! Work is split every [`CHUNK`] elements, each chunk every [`BLOCK`], and merged left to right, so 1 and 64 threads print the same digits.
+//! Work is split every `CHUNK` elements, each chunk every `BLOCK`, and merged left to right, so 1 and 64 threads print the same digits.
 //! None of this depends on the order of the elements, so a view is read in the order of its memory, and what a stride of 0 repeats
 //! is read once: a transposed tensor has the digits of the original, and 10^12 copies of one number take no time.
 
