@@ -5,6 +5,7 @@
 //! repeatable), *merge* (fixed order). `diff` runs them in one process; nothing in them needs that.
 
 pub mod layout;
+pub mod mapfile;
 pub mod pairing;
 pub mod settings;
 pub mod side;

@@ -19,9 +19,12 @@ const EVERYTHING: usize = 250_000;
 /// Names compared for one leftover beyond that.
 const LOOKED_AT: usize = 64;
 
-/// How much the name and how much the shape counts; another number in the name halves it.
+/// How much the name and how much the shape counts.
 const NAME: f64 = 0.8;
 const SHAPE: f64 = 0.2;
+
+/// What is left of a name's likeness in another layer, and when it says that it is something else.
+const CONTRADICTION: f64 = 0.6;
 
 struct Left {
     unit: usize,
@@ -68,8 +71,11 @@ fn expand(board: &Board<'_, '_>, side: usize, unit: usize, suggestion: Option<(u
 
 fn nearness(board: &Board<'_, '_>, side: usize, one: &Left, other: &Left) -> f64 {
     let mut name = one.words.likeness(&other.words);
-    if one.layer != other.layer || one.words.contradicts(&other.words) {
-        name *= 0.5;
+    if one.layer != other.layer {
+        name *= CONTRADICTION;
+    }
+    if one.words.contradicts(&other.words) {
+        name *= CONTRADICTION;
     }
     let shapes = match (board.single(side, one.unit), board.single(CANDIDATE - side, other.unit)) {
         (Some(a), Some(b)) if a.shape == b.shape => 1.0,

@@ -6,6 +6,8 @@
 
 mod alone;
 mod assignment;
+#[cfg(test)]
+mod chain;
 mod exact;
 mod families;
 mod filter;
