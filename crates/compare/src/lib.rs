@@ -6,6 +6,7 @@
 
 pub mod layout;
 pub mod noise;
+pub mod mapfile;
 pub mod pairing;
 pub mod report;
 pub mod settings;
