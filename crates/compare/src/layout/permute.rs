@@ -92,8 +92,8 @@ impl Search<'_> {
                 let size = match (left, open) {
                     _ if left == open => left,
                     (0, _) | (_, 0) => continue,
-                    _ if open % left == 0 => left,
-                    _ if left % open == 0 => open,
+                    _ if open.is_multiple_of(left) => left,
+                    _ if left.is_multiple_of(open) => open,
                     _ => continue,
                 };
                 if self.atoms.len() + self.rows.len() - at > self.limit {
@@ -101,7 +101,7 @@ impl Search<'_> {
                 }
                 self.atoms.push(Atom { from: at, to, size });
                 self.done[to] = open == size;
-                self.open[to] = if size == 0 { 0 } else { open / size };
+                self.open[to] = open.checked_div(size).unwrap_or(0);
                 if left == size {
                     self.row(at + 1, self.rows.get(at + 1).copied().unwrap_or(1), self.atoms.len());
                 } else {
@@ -129,8 +129,8 @@ fn in_order(rows: &[u64], columns: &[u64]) -> Option<Vec<Atom>> {
         let size = match (l, o) {
             _ if l == o => l,
             (0, _) | (_, 0) => return None,
-            _ if o % l == 0 => l,
-            _ if l % o == 0 => o,
+            _ if o.is_multiple_of(l) => l,
+            _ if l.is_multiple_of(o) => o,
             _ => return None,
         };
         atoms.push(Atom { from, to, size });

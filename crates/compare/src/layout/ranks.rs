@@ -9,7 +9,7 @@ pub(super) struct Whole {
     pub steps: Vec<Step>,
     pub dims: Vec<u64>,
     pub cost: u32,
-    /// The axis the parts lie along and what each has of it, when they simply follow each other.
+    /// The axis the parts lie along and what each has of it, when they may be the pieces of a fused tensor.
     pub joined: Option<(usize, Vec<u64>)>,
 }
 
@@ -35,7 +35,8 @@ pub(super) fn wholes(shapes: &[&[u64]], side: Which, kind: Parts) -> Vec<Whole> 
         let concat = Step::Concat { side, axis, parts: count };
         // Equal costs would leave the choice between axes to chance.
         let cost = CONCAT + axis as u32;
-        all.push(Whole { steps: vec![concat.clone()], dims: dims.clone(), cost, joined: Some((axis, sizes.clone())) });
+        let pieces = (kind != Parts::Ranks).then(|| (axis, sizes.clone()));
+        all.push(Whole { steps: vec![concat.clone()], dims: dims.clone(), cost, joined: pieces });
         if kind == Parts::Pieces || rank == 0 {
             continue;
         }
@@ -151,17 +152,16 @@ pub(super) fn cuts(reference: &[u64], candidate: &[u64]) -> Vec<CutWay> {
     let places = |dims: &[u64]| (0..dims.len()).filter(|at| dims[*at] != 1).map(Some).chain([None]).collect::<Vec<_>>();
     for r in places(reference) {
         for c in places(candidate) {
-            let (long, short) = (r.map_or(1, |at| reference[at]), c.map_or(1, |at| candidate[at]));
-            if long == short || rest(reference, r) != rest(candidate, c) {
+            let (theirs, ours) = (r.map_or(1, |at| reference[at]), c.map_or(1, |at| candidate[at]));
+            if theirs == ours || rest(reference, r) != rest(candidate, c) {
                 continue;
             }
-            let (side, axis, len) = if long > short { (Which::Reference, r, short) } else { (Which::Candidate, c, long) };
-            let (Some(axis), largest) = (axis, long.max(short)) else { continue };
+            let (side, axis, len) = if theirs > ours { (Which::Reference, r, ours) } else { (Which::Candidate, c, theirs) };
+            let (Some(axis), largest) = (axis, theirs.max(ours)) else { continue };
             let (mut from, mut to) = (candidate.to_vec(), reference.to_vec());
-            if side == Which::Reference {
-                to[axis] = len
-            } else {
-                from[axis] = len
+            match side {
+                Which::Reference => to[axis] = len,
+                Which::Candidate => from[axis] = len,
             }
             let ratio = largest / len;
             let why = if largest.is_multiple_of(len) { CutReason::RankZero } else { CutReason::Padding };

@@ -13,12 +13,17 @@ use twinscope_tensor::{Operand, ReadError, View};
 
 /// Elements read of each plan, growing while the race is open.
 const STAGES: [usize; 3] = [64, 512, 4096];
+/// Most plans that are listed: every permutation of seven dimensions.
+pub(super) const MOST_PLANS: usize = 5040;
 /// How many plans a stage may read at most, the simplest first.
-const PLANS: [usize; 3] = [1024, 256, 32];
+const PLANS: [usize; 3] = [MOST_PLANS, 256, 32];
 /// Where most of the reference is one value (zeros, a mask), the others are looked for among this many times as many.
 const SEARCHED: usize = 16;
-/// How far above chance the agreement must be, as a share of what chance leaves.
+/// How far above chance the agreement must be, as a share of what chance leaves; and where nothing less simple can be meant.
 const CONVINCING: f64 = 0.2;
+const BEYOND_DOUBT: f64 = 0.75;
+/// Plans up to these costs race together.
+const PRICES: [u32; 3] = [35, 75, u32::MAX];
 /// Rank correlation that is not by chance, and the lead that separates two plans.
 const CORRELATED: f64 = 0.5;
 const CORRELATION_LEAD: f64 = 0.1;
@@ -41,8 +46,37 @@ struct Read {
 }
 
 /// The plan to take; `plans` are sorted by cost. `None` when none of them can be carried out.
+///
+/// Simple plans race first. One that agrees nearly everywhere is not raced against the many that are less simple.
 pub(super) fn choose(plans: &[Way], reference: &[View], candidate: &[View]) -> Result<Option<Choice>, LayoutError> {
     let mut reader = Reader { reference, candidate, places: HashMap::new() };
+    let (mut choice, mut done) = (None, 0);
+    // When there were more plans than are listed, the right one may be missing and its neighbours agree here and there.
+    let complete = plans.len() < MOST_PLANS;
+    let least = if complete { CONVINCING } else { BEYOND_DOUBT };
+    for price in PRICES {
+        let end = plans.partition_point(|plan| plan.cost <= price);
+        if end == done {
+            continue;
+        }
+        done = end;
+        let (found, clear) = race(&plans[..end], &mut reader, least);
+        choice = found;
+        if clear {
+            break;
+        }
+    }
+    if complete && choice.is_none_or(|choice: Choice| !choice.agrees) {
+        choice = correlated(plans, &mut reader).or(choice);
+    }
+    for view in reference.iter().chain(candidate) {
+        view.check().map_err(ReadError::from)?;
+    }
+    Ok(choice)
+}
+
+/// The best of these plans, and whether it is beyond doubt.
+fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, bool) {
     let mut alive: Vec<usize> = (0..plans.len()).collect();
     let (mut simplest, mut tried, mut lost) = (None, 0, false);
     let mut reads: Vec<(usize, Read)> = Vec::new();
@@ -57,21 +91,23 @@ pub(super) fn choose(plans: &[Way], reference: &[View], candidate: &[View]) -> R
         keep_the_best(&mut reads);
         lost |= reads.len() < before;
         alive = reads.iter().map(|(plan, _)| *plan).collect();
-        if alive.len() < 2 || reads.iter().all(|(_, read)| read.all) {
+        let told = reads.iter().any(|(_, read)| !read.all && !constant(&read.reference));
+        if alive.len() < 2 || !told {
             break;
         }
     }
-    let Some(simplest) = simplest else { return Ok(None) };
-    let convincing = reads.first().is_some_and(|(_, read)| convincing(read));
-    let choice = match alive.first() {
-        Some(plan) if convincing && (lost || tried == 1) => Choice { plan: *plan, by: Evidence::Values, agrees: true },
-        Some(_) if convincing => Choice { plan: simplest, by: Evidence::Shape, agrees: true },
-        _ => correlated(plans, &mut reader).unwrap_or(Choice { plan: simplest, by: Evidence::Shape, agrees: false }),
+    let (Some(simplest), Some((first, read))) = (simplest, reads.first()) else { return (None, false) };
+    let above = above_chance(read);
+    let agrees = above > least;
+    let choice = match agrees && (lost || tried == 1) {
+        true => Choice { plan: *first, by: Evidence::Values, agrees },
+        false => Choice { plan: simplest, by: Evidence::Shape, agrees },
     };
-    for view in reference.iter().chain(candidate) {
-        view.check().map_err(ReadError::from)?;
-    }
-    Ok(Some(choice))
+    (Some(choice), above > BEYOND_DOUBT)
+}
+
+fn constant(values: &[f64]) -> bool {
+    values.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits())
 }
 
 /// Leaves the reads that are not clearly worse than the best.
@@ -120,8 +156,8 @@ fn median(values: &[f64]) -> f64 {
     if sizes.is_empty() { 0.0 } else { *sizes.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }
 
-/// Whether the agreement is more than the same values would have in another order.
-fn convincing(read: &Read) -> bool {
+/// How far the agreement is above what the same values would have in another order, as a share of what that leaves.
+fn above_chance(read: &Read) -> f64 {
     let scale = 0.1 * median(&read.reference);
     let count = read.reference.len();
     let found = mean(&agreements(read));
@@ -131,7 +167,7 @@ fn convincing(read: &Read) -> bool {
         mean(&others.collect::<Vec<_>>())
     };
     let chance = mean(&shifted.iter().map(chance).collect::<Vec<_>>());
-    found > chance + CONVINCING * (1.0 - chance) && found > chance
+    if chance < 1.0 { (found - chance) / (1.0 - chance) } else { 0.0 }
 }
 
 /// The simplest plan whose ranks correlate like the best's, when that is more than chance and not every plan's.

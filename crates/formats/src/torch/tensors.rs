@@ -144,6 +144,9 @@ impl Rebuilder<'_> {
                 }
                 Ok(numpy::array(self.graph, id)?.map(|layout| vec![Built::new(layout).noting("numpy", true)]))
             }
+            ("numpy.ma.core" | "numpy.ma", "_mareconstruct") => {
+                Ok(numpy::array(self.graph, id)?.map(|layout| vec![Built::new(layout).noting("numpy", "masked")]))
+            }
             ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => {
                 numpy::scalar(self.graph, arguments).map(|layout| one(Built::new(layout).noting("numpy", "scalar")))
             }
