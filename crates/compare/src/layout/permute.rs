@@ -169,6 +169,16 @@ pub(super) fn divisors(number: u64) -> Vec<u64> {
     all
 }
 
+/// Whether dropping, adding and permuting dimensions is enough.
+pub(super) fn same_dims(from: &[u64], to: &[u64]) -> bool {
+    let sorted = |dims: &[u64]| {
+        let mut dims: Vec<u64> = dims.iter().copied().filter(|dim| *dim != 1).collect();
+        dims.sort_unstable();
+        dims
+    };
+    sorted(from) == sorted(to)
+}
+
 /// Whether a plain reshape is among the ways, so that reading both as one row would be nothing new.
 pub(super) fn nests(from: &[u64], to: &[u64]) -> bool {
     let large = |dims: &[u64]| dims.iter().copied().filter(|dim| *dim != 1).collect::<Vec<_>>();

@@ -161,7 +161,9 @@ pub(super) fn cuts(reference: &[u64], candidate: &[u64]) -> Vec<CutWay> {
             };
             let by_shape = believable && reference.len() == candidate.len() && reference.len() > 1;
             let cut = Step::Cut { side, axis, start: 0, len, why };
-            for way in permute::ways(&from, &to, 64) {
+            // What is cut and refactored besides could be anything.
+            let simple = |way: &Way| !way.steps.iter().any(|step| matches!(step, Step::Split { .. } | Step::Merge { .. }));
+            for way in permute::ways(&from, &to, 64).into_iter().filter(simple) {
                 let steps = [vec![cut.clone()], way.steps].concat();
                 all.push(CutWay { way: Way { steps, cost: way.cost + CUT + axis as u32 }, by_shape });
             }
