@@ -164,6 +164,24 @@ fn a_number_is_a_tensor_of_one() {
 }
 
 #[test]
+fn numbers_are_parts_of_a_row() {
+    let row = Tensor::random(&[3], 1);
+    let numbers: Vec<Tensor> = row.values.iter().map(|value| Tensor { dims: vec![], values: vec![*value] }).collect();
+    assert_eq!(found(from_ref(&row), &numbers, &Hints::default()).text, "3 x [] -> [3]: concatenate 3 parts along dim 0");
+    found(&numbers, from_ref(&row), &Hints::default());
+    found(&numbers, &numbers, &Hints::default());
+}
+
+#[test]
+fn a_layout_beyond_the_search_is_not_claimed_by_value() {
+    let all = Tensor::random(&[2; 8], 1);
+    let candidate = all.permute(&[7, 5, 4, 2, 0, 1, 3, 6]).shaped(&[2, 2, 1, 2, 2, 2, 2, 2, 2]);
+    let aligned = align(&[all.view()], &[candidate.view()], &Hints::default()).unwrap();
+    let right = read(&*aligned.candidate) == all;
+    assert!(right || aligned.layout.by == Evidence::Shape, "{}", aligned.layout.text);
+}
+
+#[test]
 fn equal_shapes_are_taken_as_they_are_whatever_the_values_say() {
     let square = Tensor::random(&[64, 64], 1);
     let aligned = align(&[square.view()], &[square.permute(&[1, 0]).view()], &Hints::default()).unwrap();
