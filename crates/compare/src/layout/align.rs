@@ -9,8 +9,9 @@ use super::{
 };
 use twinscope_tensor::{Shape, View};
 
-/// Most ways from one shape to another when there is much else to try.
-const WAYS_OF_PARTS: usize = 24;
+/// Most ways from one shape to another that split or merge, alone and for every way to put parts together.
+const WAYS: usize = 256;
+const WAYS_OF_PARTS: usize = 12;
 /// More parts than this are put together only as declared, or along an axis.
 const MOST_RANKS: usize = 64;
 
@@ -148,7 +149,12 @@ fn whole_plans(left: &[Whole], right: &[Whole]) -> Vec<Way> {
                 let steps = [&r.steps, &c.steps, middle, &way.steps].concat();
                 Way { steps, cost: r.cost + c.cost + way.cost + price }
             };
-            let ways = permute::ways(&c.dims, &r.dims, if alone { MOST_PLANS } else { WAYS_OF_PARTS });
+            let most = match alone {
+                true if permute::same_dims(&c.dims, &r.dims) => MOST_PLANS,
+                true => WAYS,
+                false => WAYS_OF_PARTS,
+            };
+            let ways = permute::ways(&c.dims, &r.dims, most);
             plans.extend(ways.iter().map(|way| base(&[], way, 0)));
             plans.extend(packed(r, c, &ways));
             if !permute::nests(&c.dims, &r.dims) {

@@ -119,19 +119,9 @@ fn fused_sizes(total: u64) -> Vec<Vec<u64>> {
 
 /// In how many groups pieces of these sizes can be interleaved, and the price of each.
 pub(super) fn groupings(sizes: &[u64]) -> Vec<(u64, u32)> {
-    let common = sizes.iter().copied().fold(0, gcd);
-    if sizes.len() < 2 || common > 1 << 24 {
-        return Vec::new();
-    }
-    let mut divisors: Vec<u64> = (1..=common).take_while(|d| d * d <= common).filter(|d| common % d == 0).collect();
-    let large: Vec<u64> = divisors.iter().rev().map(|d| common / d).collect();
-    divisors.extend(large);
-    divisors.dedup();
-    divisors.into_iter().filter(|groups| *groups > 1).take(64).enumerate().map(|(nth, groups)| (groups, PACKED + nth as u32)).collect()
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
+    let common = sizes.iter().copied().fold(0, permute::gcd);
+    let groups = permute::divisors(common).into_iter().filter(|groups| *groups > 1 && sizes.len() > 1);
+    groups.take(64).enumerate().map(|(nth, groups)| (groups, PACKED + nth as u32)).collect()
 }
 
 /// A way that leaves something out, and whether the shapes alone make it believable.
@@ -171,7 +161,9 @@ pub(super) fn cuts(reference: &[u64], candidate: &[u64]) -> Vec<CutWay> {
             };
             let by_shape = believable && reference.len() == candidate.len() && reference.len() > 1;
             let cut = Step::Cut { side, axis, start: 0, len, why };
-            for way in permute::ways(&from, &to, 64) {
+            // What is cut and refactored besides could be anything.
+            let simple = |way: &Way| !way.steps.iter().any(|step| matches!(step, Step::Split { .. } | Step::Merge { .. }));
+            for way in permute::ways(&from, &to, 64).into_iter().filter(simple) {
                 let steps = [vec![cut.clone()], way.steps].concat();
                 all.push(CutWay { way: Way { steps, cost: way.cost + CUT + axis as u32 }, by_shape });
             }

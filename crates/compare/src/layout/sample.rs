@@ -22,11 +22,15 @@ const SEARCHED: usize = 16;
 /// How far above chance the agreement must be, as a share of what chance leaves; and where nothing less simple can be meant.
 const CONVINCING: f64 = 0.2;
 const BEYOND_DOUBT: f64 = 0.75;
+/// Where no plan of the smallest sample is this far above chance, larger samples of strangers would be read for nothing.
+const HOPEFUL: f64 = 0.1;
 /// Plans up to these costs race together.
 const PRICES: [u32; 3] = [35, 75, u32::MAX];
 /// Rank correlation that is not by chance, and the lead that separates two plans.
 const CORRELATED: f64 = 0.5;
 const CORRELATION_LEAD: f64 = 0.1;
+/// How many plans are looked at for that, the simplest first.
+const CORRELATED_PLANS: usize = 64;
 
 /// A plan, and whether the values stand behind it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,7 +96,8 @@ fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, 
         lost |= reads.len() < before;
         alive = reads.iter().map(|(plan, _)| *plan).collect();
         let told = reads.iter().any(|(_, read)| !read.all && !constant(&read.reference));
-        if alive.len() < 2 || !told {
+        let hopeful = reads.iter().any(|(_, read)| above_chance(read) > HOPEFUL);
+        if alive.len() < 2 || !told || !hopeful {
             break;
         }
     }
@@ -103,7 +108,9 @@ fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, 
         true => Choice { plan: *first, by: Evidence::Values, agrees },
         false => Choice { plan: simplest, by: Evidence::Shape, agrees },
     };
-    (Some(choice), above > BEYOND_DOUBT)
+    // In a small tensor a neighbouring plan may be right in most places; nothing less than everywhere is beyond doubt.
+    let clear = if read.all { above >= 1.0 } else { above > BEYOND_DOUBT };
+    (Some(choice), clear)
 }
 
 fn constant(values: &[f64]) -> bool {
@@ -121,6 +128,9 @@ fn keep_the_best(reads: &mut Vec<(usize, Read)>) {
 }
 
 fn clearly_worse(best: &[f64], other: &[f64], all: bool) -> bool {
+    if all && mean(best) == 1.0 {
+        return mean(other) < 1.0;
+    }
     let differences: Vec<f64> = best.iter().zip(other).map(|(a, b)| a - b).collect();
     let (count, lead) = (differences.len().max(1) as f64, mean(&differences));
     let spread = (differences.iter().map(|d| (d - lead).powi(2)).sum::<f64>() / count).sqrt();
@@ -172,17 +182,16 @@ fn above_chance(read: &Read) -> f64 {
 
 /// The simplest plan whose ranks correlate like the best's, when that is more than chance and not every plan's.
 fn correlated(plans: &[Way], reader: &mut Reader<'_>) -> Option<Choice> {
-    let mut found: Vec<(usize, f64)> = Vec::new();
-    for (plan, way) in plans.iter().enumerate().take(PLANS[1]) {
-        if let Some(read) = reader.read(&way.steps, STAGES[1])
-            && read.reference.len() >= 16
-        {
-            found.push((plan, rank_correlation(&read.reference, &read.candidate).abs()));
-        }
-    }
+    let mut correlation = |plan: usize, want: usize| {
+        let read = reader.read(&plans[plan].steps, want).filter(|read| read.reference.len() >= 16)?;
+        Some((plan, rank_correlation(&read.reference, &read.candidate).abs()))
+    };
+    let first: Vec<(usize, f64)> = (0..plans.len().min(CORRELATED_PLANS)).filter_map(|plan| correlation(plan, STAGES[0])).collect();
+    let likely = first.iter().filter(|(_, rough)| *rough > CORRELATED - 2.0 * CORRELATION_LEAD);
+    let found: Vec<(usize, f64)> = likely.filter_map(|(plan, _)| correlation(*plan, STAGES[1])).collect();
     let best = found.iter().map(|(_, correlation)| *correlation).fold(0.0, f64::max);
     let close: Vec<usize> = found.iter().filter(|(_, c)| *c > best - CORRELATION_LEAD).map(|(plan, _)| *plan).collect();
-    let decides = best > CORRELATED && (close.len() < found.len() || found.len() == 1);
+    let decides = best > CORRELATED && (close.len() < first.len() || first.len() == 1);
     decides.then(|| Choice { plan: close[0], by: Evidence::Values, agrees: true })
 }
 

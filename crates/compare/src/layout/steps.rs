@@ -6,7 +6,8 @@ use twinscope_tensor::{Assembly, Operand, Shape, View};
 /// Longer axes than this are not reordered: the list of indices would be a tensor of its own.
 const LONGEST_ORDER: u64 = 1 << 24;
 
-/// Both sides after steps that were found before, here or elsewhere.
+/// Both sides after steps that were found before, here or elsewhere. Nothing is searched or read, so `by` says only that shapes fit: who
+/// kept the steps keeps what spoke for them.
 pub fn apply(steps: &[Step], reference: &[View], candidate: &[View]) -> Result<Aligned, LayoutError> {
     aligned(steps.to_vec(), reference, candidate, Evidence::Shape)
 }
