@@ -94,7 +94,8 @@ case("tar_gnu_long_names", "input.tar", tar([(f"{long}.npy", npy(array(1))), ("x
 case("tar_links", "input.tar", tar([("x.npy", npy(array(2)))], extra=[("link.npy", tarfile.SYMTYPE), ("hard.npy", tarfile.LNKTYPE)]), "tar",
      [("x", array(2))], skipped=["link.npy", "hard.npy"])
 case("tar_cut", "input.tar", tar([("x.npy", npy(array(2))), ("y.npy", npy(array(3)))])[:1024 + 512 + 100], "tar",
-     [("x", array(2))], skipped=["y.npy"])
+     [("x", array(2))], skipped=["y.npy"], findings=["odd"])
+case("tar_cut_between_members", "input.tar", tar([("x.npy", npy(array(2))), ("y.npy", npy(array(3)))])[:1024], "tar", [("x", array(2))], findings=["odd"])
 case("tar_same_name_twice", "input.tar", tar([("x.npy", npy(array(2))), ("x.npy", npy(array(3)))]), "tar", [("x", array(3))], findings=["odd"])
 case("tar_leaves_its_folder", "input.tar", tar([("../x.npy", npy(array(2))), ("/etc/y.npy", npy(array(3)))]), "tar",
      [("etc/y", array(3)), ("x", array(2))], findings=["path_escape"])

@@ -72,6 +72,10 @@ for dtype, name in [(TensorProto.INT4, "onnx:int4"), (TensorProto.UINT4, "onnx:u
     raw = rng.integers(0, 16 if "4" in name else 256, 3 if "4" in name else 2, np.uint8).tobytes()
     small.append(helper.make_tensor(name[5:], dtype, [5], raw, raw=True))
     tensors.append((name[5:], name, (5,), raw))
+for dtype, name in [(TensorProto.FLOAT6E2M3, "F6_E2M3"), (TensorProto.FLOAT6E3M2, "F6_E3M2")]:
+    raw = rng.integers(0, 256, 3, np.uint8).tobytes() + b"\x15"
+    small.append(helper.make_tensor(name.lower(), dtype, [5], raw, raw=True))
+    tensors.append((name.lower(), name, (5,), raw))
 typed4 = helper.make_tensor("typed_int4", TensorProto.INT4, [5], [-8, 7, 1, -1, 3])
 small.append(typed4)
 tensors.append(("typed_int4", "onnx:int4", (5,), bytes(v & 0xFF for v in typed4.int32_data)))

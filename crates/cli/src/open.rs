@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use twinscope_formats::{Cache, Limits, OpenOptions, RawSpec};
+use twinscope_formats::{Cache, Limits, OpenOptions, Progress, RawSpec};
 use twinscope_tensor::{Listing, TensorInfo, TensorSource};
 
 /// Unpacked data the cache may hold. A model of 7 billion parameters in bf16 takes 14 GB, so archives of those open
@@ -44,6 +44,7 @@ pub(crate) struct Opening {
 pub(crate) struct Opened {
     pub(crate) source: Box<dyn TensorSource>,
     only: Option<GlobSet>,
+    bar: Arc<Bar>,
 }
 
 impl Opening {
@@ -58,11 +59,16 @@ impl Opening {
     pub(crate) fn open(&self, path: &Path) -> anyhow::Result<Opened> {
         let only = self.globs()?;
         let limits = Limits { inflate_ratio: self.max_ratio, ..Limits::default() };
-        let cache = Arc::new(Cache::new(self.cache_dir(), self.cache_size));
-        let bar = Bar::new();
+        let bar = Arc::new(Bar::new());
+        let cache = match &self.cache_dir {
+            Some(dir) => Cache::new(dir.clone(), self.cache_size),
+            None => Cache::in_default_dir(self.cache_size),
+        };
+        let cache = Arc::new(cache.with_progress(Arc::clone(&bar) as Arc<dyn Progress>));
+        bar.watch(path.display().to_string());
         let source = twinscope_formats::open(path, &OpenOptions { limits, cache, raw: self.raw.clone() });
         bar.clear();
-        Ok(Opened { source: source?, only })
+        Ok(Opened { source: source?, only, bar })
     }
 
     fn globs(&self) -> anyhow::Result<Option<GlobSet>> {
@@ -78,23 +84,16 @@ impl Opening {
         }
         Ok(Some(set.build()?))
     }
-
-    fn cache_dir(&self) -> PathBuf {
-        self.cache_dir.clone().unwrap_or_else(default_cache_dir)
-    }
-}
-
-/// The user's cache folder, not the temporary one: that is often memory, and unpacked models are larger than memory.
-fn default_cache_dir() -> PathBuf {
-    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home_cache = if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" };
-    let base = if cfg!(windows) { folder("LOCALAPPDATA") } else { folder("XDG_CACHE_HOME") };
-    base.or_else(|| folder("HOME").map(|home| home.join(home_cache))).unwrap_or_else(std::env::temp_dir).join("twinscope")
 }
 
 impl Opened {
     pub(crate) fn listing(&self) -> &Listing {
         self.source.listing()
+    }
+
+    /// Takes the progress bar away; called when everything is read and printing begins.
+    pub(crate) fn all_read(&self) {
+        self.bar.clear();
     }
 
     /// Whether `--only` lets this name through.

@@ -3,12 +3,15 @@
 use crate::render::human;
 use std::{
     io::{IsTerminal, Write},
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
+use twinscope_formats::Progress;
 
 /// Short enough to look alive, long enough to cost nothing.
 const EVERY: Duration = Duration::from_millis(100);
+/// Silence that looks like a hang.
+const WAIT: Duration = Duration::from_millis(400);
 
 /// A bar on stderr. Anything under [`EVERY`] never shows one.
 #[derive(Debug)]
@@ -20,33 +23,63 @@ pub(crate) struct Bar {
 struct Shown {
     last: Instant,
     drawn: bool,
+    /// Opening is over: waiting is nothing to report any more.
+    opened: bool,
+}
+
+impl Shown {
+    fn draw(&mut self, line: &str) {
+        (self.last, self.drawn) = (Instant::now(), true);
+        let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+    }
 }
 
 impl Bar {
     pub(crate) fn new() -> Self {
-        let shown = std::io::stderr().is_terminal().then(|| Mutex::new(Shown { last: Instant::now(), drawn: false }));
+        let shown = std::io::stderr().is_terminal().then(|| Mutex::new(Shown { last: Instant::now(), drawn: false, opened: false }));
         Self { shown }
     }
 
-    /// Says that `done` bytes of `what` are there. Cheap to call often.
-    pub(crate) fn unpacking(&self, what: &str, done: u64, total: Option<u64>) {
+    /// Says how long opening takes when nobody says how far it is: some decoders work in one go.
+    pub(crate) fn watch(self: &Arc<Self>, what: String) {
+        if self.shown.is_none() {
+            return;
+        }
+        let (bar, began) = (Arc::downgrade(self), Instant::now());
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(WAIT);
+                let Some(bar) = bar.upgrade() else { return };
+                let Some(Ok(mut shown)) = bar.shown.as_ref().map(Mutex::lock) else { return };
+                if shown.opened {
+                    return;
+                }
+                if shown.last.elapsed() >= WAIT {
+                    let text = format!("reading {}  {} s", human::safe(&what), began.elapsed().as_secs());
+                    shown.draw(&human::shorten(&text, human::terminal_width().unwrap_or(80).saturating_sub(1)));
+                }
+            }
+        });
+    }
+
+    /// Takes the line away again, before anything else is printed.
+    pub(crate) fn clear(&self) {
+        let Some(Ok(mut shown)) = self.shown.as_ref().map(Mutex::lock) else { return };
+        shown.opened = true;
+        if std::mem::take(&mut shown.drawn) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Progress for Bar {
+    fn unpacking(&self, what: &str, done: u64, total: Option<u64>) {
         // A line that is being drawn by another thread will do.
         let Some(Ok(mut shown)) = self.shown.as_ref().map(Mutex::try_lock) else { return };
         if shown.last.elapsed() < EVERY {
             return;
         }
-        *shown = Shown { last: Instant::now(), drawn: true };
-        let width = human::terminal_width().unwrap_or(80);
-        let _ = write!(std::io::stderr(), "\r\x1b[K{}", line(what, done, total, width));
-    }
-
-    /// Takes the line away again, before anything else is printed.
-    pub(crate) fn clear(&self) {
-        if let Some(Ok(mut shown)) = self.shown.as_ref().map(Mutex::lock)
-            && std::mem::take(&mut shown.drawn)
-        {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        shown.draw(&line(what, done, total, human::terminal_width().unwrap_or(80)));
     }
 }
 

@@ -143,7 +143,7 @@ fn what_cannot_be_opened_is_a_fact_and_a_hint() {
     exit code: 2
     ----- stdout -----
     ----- stderr -----
-    twinscope: cannot open `nowhere.npy`: No such file or directory (os error 2)
+    twinscope: cannot open `nowhere.npy`: no such file
     hint: check the path
     ");
 }
@@ -153,10 +153,10 @@ fn with_json_an_error_is_still_one_document() {
     assert_snapshot!(sample().run(&["stats", "nowhere.npy", "--json"]), @r#"
     exit code: 2
     ----- stdout -----
-    {"error": {"message": "cannot open `nowhere.npy`: No such file or directory (os error 2)", "hint": "check the path"},
+    {"error": {"message": "cannot open `nowhere.npy`: no such file", "hint": "check the path"},
      "source": "nowhere.npy"}
     ----- stderr -----
-    twinscope: cannot open `nowhere.npy`: No such file or directory (os error 2)
+    twinscope: cannot open `nowhere.npy`: no such file
     hint: check the path
     "#);
 }
@@ -384,6 +384,17 @@ fn show_json_refuses_a_million_numbers_unless_told() {
 }
 
 #[test]
+fn show_reads_standard_input() {
+    assert_snapshot!(counting(&[2, 3]).run_reading("counting.npy", &["show", "-", "[-1]"]), @r"
+    exit code: 0
+    ----- stdout -----
+    stdin[-1] f32 [3] of [2, 3]
+    [3.0 4.0 5.0]
+    ----- stderr -----
+    ");
+}
+
+#[test]
 fn stats_counts_what_is_not_finite() {
     assert_snapshot!(sample().run(&["stats", "sample.safetensors"]), @r"
     exit code: 0
@@ -419,9 +430,9 @@ fn stats_json_is_null_where_undefined() {
     {"source": "sample.safetensors",
      "format": "safetensors",
      "tensors": [
-      {"name": "0_query", "dtype": "bf16", "shape": [1, 2, 3], "order": 0, "count": 6, "finite": 6, "mean": 17.041666666666668, "std": 37.12210052276436, "min": -1.25, "max": 100.0, "nan": 0, "inf": 0, "pos_inf": 0, "neg_inf": 0, "zero": 2, "norm": 100.0540478941257, "sum": 102.25, "sum_abs": 104.75, "max_abs": 100.0},
-      {"name": "0_key", "dtype": "f32", "shape": [2, 2], "order": 1, "count": 4, "finite": 2, "mean": -0.9499999992549419, "std": 1.050000000745058, "min": -2.0, "max": 0.10000000149011612, "nan": 1, "inf": 1, "pos_inf": 1, "neg_inf": 0, "zero": 0, "norm": 2.0024984395244916, "sum": -1.8999999985098839, "sum_abs": 2.100000001490116, "max_abs": 2.0},
-      {"name": "empty", "dtype": "f32", "shape": [0, 3], "order": 3, "count": 0, "finite": 0, "mean": null, "std": null, "min": null, "max": null, "nan": 0, "inf": 0, "pos_inf": 0, "neg_inf": 0, "zero": 0, "norm": null, "sum": null, "sum_abs": null, "max_abs": null}],
+      {"name": "0_query", "dtype": "bf16", "shape": [1, 2, 3], "order": 0, "count": 6, "finite": 6, "mean": 17.041666666666668, "std": 37.12210052276436, "min": -1.25, "max": 100.0, "nan": 0, "inf": 0, "pos_inf": 0, "neg_inf": 0, "zero": 2, "norm": 100.0540478941257, "sum": 102.25, "max_abs": 100.0},
+      {"name": "0_key", "dtype": "f32", "shape": [2, 2], "order": 1, "count": 4, "finite": 2, "mean": -0.9499999992549419, "std": 1.050000000745058, "min": -2.0, "max": 0.10000000149011612, "nan": 1, "inf": 1, "pos_inf": 1, "neg_inf": 0, "zero": 0, "norm": 2.0024984395244916, "sum": -1.8999999985098839, "max_abs": 2.0},
+      {"name": "empty", "dtype": "f32", "shape": [0, 3], "order": 3, "count": 0, "finite": 0, "mean": null, "std": null, "min": null, "max": null, "nan": 0, "inf": 0, "pos_inf": 0, "neg_inf": 0, "zero": 0, "norm": null, "sum": null, "max_abs": null}],
      "skipped": [],
      "findings": []}
     ----- stderr -----

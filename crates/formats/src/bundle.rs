@@ -121,7 +121,11 @@ impl Member {
             Load::Fault(fault) => return Err(malformed(fault.clone())),
             Load::Not => return Ok(Contents::default()),
         };
-        open::read(&Input { name: self.path.clone(), path, bytes }, context)
+        let input = Input { name: self.path.clone(), path, bytes };
+        let contents = open::read(&input, context);
+        // Headers read from a file that was cut short meanwhile are not what it said.
+        input.bytes.check()?;
+        contents
     }
 
     fn bytes(&self, context: &Context) -> Option<Bytes> {

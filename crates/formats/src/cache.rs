@@ -12,6 +12,7 @@ use crate::{
     progress::{Progress, Ticker},
 };
 use std::{
+    cell::Cell,
     collections::HashMap,
     fmt,
     fs::File,
@@ -141,7 +142,7 @@ impl Cache {
     }
 
     /// Everything `reader` gives, up to `bound` bytes (a stream's length is known when it ends).
-    pub(crate) fn stream(&self, what: &str, reader: &mut dyn Read, bound: &Bound) -> Result<Bytes, Fault> {
+    pub(crate) fn stream(&self, what: &str, reader: &mut dyn Read, bound: &Bound<'_>) -> Result<Bytes, Fault> {
         let mut ticker = Ticker::new(self.progress.clone(), what, None);
         let mut first = Vec::new();
         reader.take(SMALL + 1).read_to_end(&mut first).map_err(|e| broken(what, &e))?;
@@ -150,7 +151,7 @@ impl Cache {
         if first.len() as u64 <= SMALL {
             return self.keep_small(what, first).map(Bytes::new);
         }
-        let mut file = self.unnamed().map_err(|e| unreadable(what, &e))?;
+        let file = self.unnamed().map_err(|e| unreadable(what, &e))?;
         let mut held = Vec::new();
         let (mut len, mut room) = (0, 0);
         let mut chunk = first;
@@ -163,7 +164,10 @@ impl Cache {
                 held.push(self.reserve(what, SHARED.min(bound.most - room))?);
                 room += SHARED.min(bound.most - room);
             }
-            file.write_all(&chunk).map_err(|e| unreadable(what, &e))?;
+            // Zeros are left out of the file, which then has a hole: the usual bomb costs no disk.
+            if chunk.iter().any(|byte| *byte != 0) {
+                file.write_all_at(&chunk, len - chunk.len() as u64).map_err(|e| unreadable(what, &e))?;
+            }
             let got = read_some(reader, &mut buffer).map_err(|e| broken(what, &e))?;
             if got == 0 {
                 break;
@@ -172,7 +176,8 @@ impl Cache {
             chunk.clear();
             chunk.extend_from_slice(&buffer[..got]);
         }
-        // SAFETY: the file has no name, so nobody else can change or shorten it.
+        file.set_len(len).map_err(|e| unreadable(what, &e))?;
+        // SAFETY: the file has no name, so nobody else can change or shorten it; it is only read, so holes need no room.
         let map = unsafe { memmap2::MmapOptions::new().len(len as usize).map(&file) }.map_err(|e| unreadable(what, &e))?;
         Ok(Bytes::new(Arc::new(Spill { map, _held: held })))
     }
@@ -253,17 +258,22 @@ impl Cache {
 
 /// How much a stream may give.
 #[derive(Clone, Debug)]
-pub(crate) struct Bound {
+pub(crate) struct Bound<'a> {
     most: u64,
-    /// What it was unpacked from, for the message; `None` for data that is not packed.
-    packed: Option<(u64, u64)>,
+    /// What it is unpacked from; `None` for data that is not packed.
+    packed: Option<&'a Counted<'a>>,
+    ratio: u64,
 }
 
-impl Bound {
-    /// Data packed in `packed` bytes.
-    pub(crate) fn packed(packed: u64, limits: &Limits) -> Self {
-        let most = limits.inflate_free.max(packed.saturating_mul(limits.inflate_ratio));
-        Self { most, packed: Some((packed, limits.inflate_ratio)) }
+/// From here on a stream is judged by what it has given so far, not only by what it gives in the end: whoever starts
+/// with this much of nothing is a bomb, and writing it all out would take minutes.
+const JUDGED: u64 = 256 << 20;
+
+impl<'a> Bound<'a> {
+    /// Data packed in `packed`, which counts what is read of it.
+    pub(crate) fn packed(packed: &'a Counted<'a>, limits: &Limits) -> Self {
+        let most = limits.inflate_free.max((packed.bytes.len() as u64).saturating_mul(limits.inflate_ratio));
+        Self { most, packed: Some(packed), ratio: limits.inflate_ratio }
     }
 
     /// And never more than `most`.
@@ -273,14 +283,51 @@ impl Bound {
 
     /// As much as the cache has room for.
     pub(crate) fn none() -> Self {
-        Self { most: u64::MAX, packed: None }
+        Self { most: u64::MAX, packed: None, ratio: 1 }
     }
 
     fn check(&self, what: &str, len: u64) -> Result<(), Fault> {
-        match self.packed {
-            Some((packed, ratio)) if len > self.most => Err(bomb(what, packed, ratio, format_args!("more than {}", self.most))),
-            _ => Ok(()),
+        let Some(packed) = self.packed else { return Ok(()) };
+        if len > self.most {
+            return Err(bomb(what, packed.bytes.len() as u64, self.ratio, format_args!("more than {}", self.most)));
         }
+        let used = packed.used.get();
+        if len > JUDGED && len > used.saturating_mul(self.ratio) {
+            return Err(bomb(what, used, self.ratio, format_args!("{len} and goes on")));
+        }
+        Ok(())
+    }
+}
+
+/// Packed bytes that know how many of them were read.
+#[derive(Debug)]
+pub(crate) struct Counted<'a> {
+    bytes: &'a [u8],
+    used: Cell<u64>,
+}
+
+impl<'a> Counted<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, used: Cell::new(0) }
+    }
+
+    /// What was not read yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.used.get() as usize..]
+    }
+
+    pub(crate) fn skip(&self, bytes: usize) -> Option<()> {
+        self.rest().get(bytes..)?;
+        self.used.set(self.used.get() + bytes as u64);
+        Some(())
+    }
+}
+
+impl Read for &Counted<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let got = self.rest().read(out)?;
+        self.used.set(self.used.get() + got as u64);
+        Ok(got)
     }
 }
 
@@ -525,7 +572,7 @@ mod tests {
         assert!(!dir.path().join("cache").exists());
         let mut zeros = io::repeat(0);
         let limits = Limits { inflate_free: 4 << 20, ..Limits::default() };
-        let fault = cache.stream("z", &mut zeros, &Bound::packed(10, &limits)).unwrap_err();
+        let fault = cache.stream("z", &mut zeros, &Bound::packed(&Counted::new(&[0; 10]), &limits)).unwrap_err();
         assert!(matches!(fault, Fault::Bomb { .. }), "{fault}");
     }
 

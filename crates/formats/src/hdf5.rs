@@ -12,7 +12,7 @@ use crate::{
     input::{Context, Input},
 };
 use hdf5_reader::{
-    ByteOrder, Datatype, FilterRegistry, Hdf5File, OpenOptions, StringSize, btree_v1, btree_v2,
+    ByteOrder, Dataset, DatasetChunk, Datatype, FilterRegistry, Hdf5File, OpenOptions, StringSize, btree_v1, btree_v2,
     error::Error,
     fractal_heap::{FractalHeap, FractalHeapDirectBlockCache},
     io::Cursor,
@@ -32,6 +32,7 @@ use hdf5_reader::{
 use std::{
     cell::Cell,
     collections::HashMap,
+    io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Once},
 };
@@ -79,7 +80,7 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
         base,
         root,
         groups: HashMap::new(),
-        budget: FREE_LISTING + input.bytes.len() as u64 / 4,
+        budget: FREE_LISTING + input.bytes.len() as u64 / 2,
         contents: Contents::new("hdf5"),
     };
     walk.run()
@@ -192,12 +193,9 @@ impl Walk<'_> {
             path.push_str(name);
             level.next += 1;
             let (target, group) = (target.clone(), level.address);
-            match self.budget.checked_sub(path.len() as u64 + 256) {
-                Some(left) => self.budget = left,
-                None => {
-                    self.contents.skip("(more)", Fault::Limit { what: "the links make a tree far larger than the file".to_owned() });
-                    break;
-                }
+            if let Err(fault) = self.charge(path.len() + 64) {
+                self.contents.skip("(more)", fault);
+                break;
             }
             match self.object(&path, &target, group) {
                 Ok(Some(address)) if open.iter().any(|level| level.address == address) => {
@@ -223,6 +221,13 @@ impl Walk<'_> {
             }
         }
         Ok(self.contents)
+    }
+
+    /// Counts what is about to be kept.
+    fn charge(&mut self, bytes: usize) -> Result<(), Fault> {
+        let limit = || Fault::Limit { what: "the links make a tree far larger than the file".to_owned() };
+        self.budget = self.budget.checked_sub(bytes as u64).ok_or_else(limit)?;
+        Ok(())
     }
 
     /// Lists a dataset; returns the address of a group.
@@ -294,6 +299,8 @@ impl Walk<'_> {
             }
             Ok(all)
         })?;
+        // Many groups can share one table of links, so a table costs again each time it is read.
+        self.charge(all.iter().map(|(name, _)| name.len() + 32).sum())?;
         let mut by_name = HashMap::new();
         let before = all.len();
         all.retain(|(name, _)| !name.is_empty());
@@ -486,7 +493,7 @@ impl Walk<'_> {
 }
 
 /// A path can lead elsewhere than our walk did when a group has two links of one name.
-fn same(dataset: hdf5_reader::Dataset, address: u64) -> Result<hdf5_reader::Dataset, Error> {
+fn same(dataset: Dataset, address: u64) -> Result<Dataset, Error> {
     if dataset.address() == address { Ok(dataset) } else { Err(Error::InvalidData("two objects of one name".to_owned())) }
 }
 
@@ -619,15 +626,103 @@ impl Lazy for Stored {
         if self.need > self.limit {
             return Err(ReadError::TooLarge { needed: self.need, limit: self.limit });
         }
-        let bytes = self.cache.make(&self.path, self.need, &mut |out| {
-            let bytes = guard(|| same(self.file.dataset(&self.path)?, self.address)?.read_raw_bytes())?;
-            if bytes.len() as u64 != self.need {
-                return Err(Fault::SizeMismatch { what: format!("{} bytes were unpacked, {} are needed", bytes.len(), self.need) });
-            }
-            out.write_all(&bytes).map_err(|e| Fault::Io { what: e.to_string() })
+        let dataset = guard(|| same(self.file.dataset(&self.path)?, self.address)).map_err(|fault| ReadError::Decode(Box::new(fault)))?;
+        // Band by band where the chunks come in that order, which takes the memory of a band; else all at once.
+        let mut sorted = true;
+        let mut bytes = self.cache.make(&self.path, self.need, &mut |out| {
+            sorted = write_bands(&dataset, self.need, out)?;
+            if sorted { Ok(()) } else { Err(Fault::Unsupported { what: "chunks out of order".to_owned() }) }
         });
+        if !sorted {
+            bytes = self.cache.make(&self.path, self.need, &mut |out| {
+                let bytes = guard(|| dataset.read_raw_bytes())?;
+                if bytes.len() as u64 != self.need {
+                    return Err(Fault::SizeMismatch { what: format!("{} bytes were unpacked, {} are needed", bytes.len(), self.need) });
+                }
+                write_all(out, &bytes)
+            });
+        }
         let bytes = bytes.map_err(|fault| ReadError::Decode(Box::new(fault)))?;
         Ok(View::new(self.dtype, self.shape.clone(), bytes)?.big_endian(self.big_endian))
+    }
+}
+
+fn write_all(out: &mut dyn Write, bytes: &[u8]) -> Result<(), Fault> {
+    out.write_all(bytes).map_err(|e| Fault::Io { what: e.to_string() })
+}
+
+/// Writes a chunked dataset of `need` bytes, as many rows at a time as a chunk has. Says no when it is not chunked or its
+/// chunks are stored in another order than they lie.
+fn write_bands(dataset: &Dataset, need: u64, out: &mut dyn Write) -> Result<bool, Fault> {
+    let (dims, Some(chunks)) = (dataset.shape(), dataset.chunks()) else { return Ok(false) };
+    let sizes: Vec<u64> = chunks.iter().map(|size| u64::from(*size)).collect();
+    let item = guard(|| dataset.raw_element_size())?;
+    let rows: u64 = dims.first().copied().unwrap_or(0);
+    if sizes.len() != dims.len() || sizes.contains(&0) || rows == 0 || !need.is_multiple_of(rows) || item == 0 {
+        return Ok(false);
+    }
+    // `need` was compared with a limit, so the parts of it are sane numbers too.
+    let row = usize::try_from(need / rows).map_err(|_| Fault::Overflow { what: format!("rows of {} bytes", need / rows) })?;
+    let fill =
+        dataset.fill_value().and_then(|fill| fill.value.clone()).filter(|value| value.len() == item).unwrap_or_else(|| vec![0; item]);
+    let mut stored = guard(|| dataset.iter_chunks())?;
+    let mut next = || guard(|| stored.next().transpose());
+    let mut pending = next()?;
+    let mut band = Vec::new();
+    for start in (0..rows).step_by(usize::try_from(sizes[0]).unwrap_or(usize::MAX)) {
+        let height = sizes[0].min(rows - start) as usize;
+        band.clear();
+        if fill.iter().all(|byte| *byte == 0) {
+            band.resize(height * row, 0);
+        }
+        while band.len() < height * row {
+            band.extend_from_slice(&fill);
+        }
+        while let Some(chunk) = &pending {
+            match chunk.offsets().first() {
+                Some(at) if *at == start => place(chunk, dims, &sizes, item, row, height, &mut band)?,
+                Some(at) if *at > start => break,
+                _ => return Ok(false),
+            }
+            pending = next()?;
+        }
+        write_all(out, &band)?;
+    }
+    Ok(pending.is_none())
+}
+
+/// Copies one chunk into the band it belongs to, without what lies beyond the dataset's edges.
+fn place(chunk: &DatasetChunk, dims: &[u64], sizes: &[u64], item: usize, row: usize, height: usize, band: &mut [u8]) -> Result<(), Fault> {
+    let bad = |what: &str| Fault::BadHeader { what: format!("a chunk at {:?} {what}", chunk.offsets()) };
+    let elements = Shape::from(sizes.to_vec()).elements().and_then(|elements| usize::try_from(elements).ok());
+    if elements.and_then(|elements| elements.checked_mul(item)) != Some(chunk.bytes().len()) {
+        return Err(bad("has the wrong length"));
+    }
+    if chunk.offsets().len() != dims.len() || chunk.offsets().iter().zip(dims).any(|(at, dim)| at >= dim) {
+        return Err(bad("lies outside the dataset"));
+    }
+    // How far the chunk reaches inside the dataset, in each dimension; the first is the band's.
+    let mut inside: Vec<usize> =
+        chunk.offsets().iter().zip(dims).zip(sizes).map(|((at, dim), size)| (*size).min(dim - at) as usize).collect();
+    inside[0] = inside[0].min(height);
+    let last = dims.len() - 1;
+    let run = inside[last] * item;
+    let mut index = vec![0usize; last];
+    loop {
+        let (mut from, mut to) = (0usize, 0usize);
+        for k in 0..=last {
+            let here = if k < last { index[k] } else { 0 };
+            from = from * sizes[k] as usize + here;
+            if k > 0 {
+                to = to * dims[k] as usize + chunk.offsets()[k] as usize + here;
+            }
+        }
+        let first = if last == 0 { 0 } else { index[0] * row };
+        let (from, to) = (from * item, to * item + first);
+        band[to..to + run].copy_from_slice(&chunk.bytes()[from..from + run]);
+        let Some(k) = (0..last).rev().find(|k| index[*k] + 1 < inside[*k]) else { return Ok(()) };
+        index[k] += 1;
+        index[k + 1..].fill(0);
     }
 }
 

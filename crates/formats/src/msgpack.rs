@@ -158,9 +158,9 @@ impl Walk<'_> {
                 self.path.push('.');
             }
             if map {
-                self.key()?
+                self.key()?;
             } else {
-                self.path.push_str(&index.to_string())
+                self.path.push_str(&index.to_string());
             }
             self.value(contents)?;
         }

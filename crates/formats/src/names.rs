@@ -19,7 +19,9 @@ pub(crate) fn without_extension(path: &str) -> &str {
 fn split_extension(path: &str) -> Option<(&str, &str)> {
     let start = path.rfind(['/', '\\']).map_or(0, |slash| slash + 1);
     let (stem, ext) = path[start..].rsplit_once('.')?;
-    (!stem.is_empty()).then(|| (&path[..start + stem.len()], ext))
+    // `model.layers.0` has no extension, it has a number.
+    let number = ext.bytes().all(|b| b.is_ascii_digit());
+    (!stem.is_empty() && !number).then(|| (&path[..start + stem.len()], ext))
 }
 
 /// The lower-case extension of a path; empty when there is none.
@@ -115,6 +117,7 @@ mod tests {
         assert_eq!(without_extension("a.b/c"), "a.b/c");
         assert_eq!(without_extension("state_dict.pt.gz"), "state_dict");
         assert_eq!(without_extension("x/.hidden"), "x/.hidden");
+        assert_eq!(without_extension("model.layers.0"), "model.layers.0");
         assert_eq!(stem("d/model.weights.h5"), "model.weights");
     }
 

@@ -13,6 +13,9 @@ use crate::{
 use std::{io::Read, sync::Arc};
 use twinscope_tensor::{Bytes, FindingKind, Plain, ReadError, View};
 
+/// What the headers of all deflated members may take together, beyond what the archive's size earns. One takes 128 bytes.
+const FREE_HEADERS: u64 = 8 << 20;
+
 pub(crate) fn recognise(input: &Input) -> bool {
     if !input.bytes.starts_with(b"PK\x03\x04") && !input.bytes.starts_with(b"PK\x05\x06") {
         return false;
@@ -28,6 +31,7 @@ pub(crate) fn recognise(input: &Input) -> bool {
 
 pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> {
     let mut contents = Contents::new("npz");
+    let mut headers = FREE_HEADERS + 4 * input.bytes.len() as u64;
     for entry in zip_directory::list(&input.bytes)? {
         if entry.is_folder() {
             continue;
@@ -40,7 +44,7 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
             contents.value(entry.name, Plain::Bytes(entry.unpacked_len));
             continue;
         };
-        match member(input, entry, context, &mut contents) {
+        match member(input, entry, context, &mut headers, &mut contents) {
             Ok(tensor) => contents.entries.push(Entry { name, ..tensor }),
             Err(fault) => contents.skip(name, fault),
         }
@@ -49,13 +53,13 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
 }
 
 /// One array, its name left to the caller.
-fn member(input: &Input, entry: ZipEntry, context: &Context, contents: &mut Contents) -> Result<Entry, Fault> {
+fn member(input: &Input, entry: ZipEntry, context: &Context, headers: &mut u64, contents: &mut Contents) -> Result<Entry, Fault> {
     if let Some(fault) = entry.fault {
         return Err(fault);
     }
     let bytes = match entry.method {
         Method::Stored => entry.open(&input.bytes, &context.cache, &context.limits)?,
-        Method::Deflated => Bytes::from(first_bytes(&input.bytes, &entry)?),
+        Method::Deflated => Bytes::from(first_bytes(&input.bytes, &entry, headers)?),
         Method::Other(method) => return Err(Fault::Unsupported { what: format!("packed with method {method}") }),
     };
     let mut header = npy::Header::parse(&bytes, context.limits.rank)?;
@@ -80,7 +84,7 @@ fn member(input: &Input, entry: ZipEntry, context: &Context, contents: &mut Cont
 }
 
 /// Inflates no more than the array's header.
-fn first_bytes(archive: &Bytes, entry: &ZipEntry) -> Result<Vec<u8>, Fault> {
+fn first_bytes(archive: &Bytes, entry: &ZipEntry, budget: &mut u64) -> Result<Vec<u8>, Fault> {
     let cut = || Fault::Truncated { what: format!("its packed bytes end at {}, the archive at {}", entry.packed.end, archive.len()) };
     let packed = archive.slice(entry.packed.clone()).ok_or_else(cut)?;
     let mut inflater = flate2::read::DeflateDecoder::new(packed.as_slice());
@@ -91,6 +95,8 @@ fn first_bytes(archive: &Bytes, entry: &ZipEntry) -> Result<Vec<u8>, Fault> {
     };
     grow(&mut bytes, 12)?;
     let length = npy::Header::length(&bytes)?;
+    let limit = || Fault::Limit { what: "the headers of all members inflate far beyond the archive's size".to_owned() };
+    *budget = budget.checked_sub(length).ok_or_else(limit)?;
     grow(&mut bytes, length)?;
     Ok(bytes)
 }

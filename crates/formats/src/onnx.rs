@@ -15,6 +15,7 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 use std::{
+    cmp::Ordering,
     collections::{HashMap, HashSet},
     ops::Range,
 };
@@ -25,7 +26,11 @@ use wire::{Field, Fields, Wire};
 /// Graphs inside nodes of graphs; protobuf's own bound.
 const DEPTH: usize = 100;
 /// What a graph's and a node's name may add to each of their tensors, so that one long name cannot be multiplied.
-const PREFIX: usize = 1024;
+const PREFIX: usize = 256;
+/// Findings to tell; a file that tries to escape a thousand times is understood before.
+const FINDINGS: usize = 64;
+/// Broken tensors to tell.
+const BROKEN: usize = 4096;
 /// A version of the format that may still come.
 const VERSIONS: Range<u64> = 1..64;
 
@@ -61,6 +66,7 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
         graphs: Vec::new(),
         external: External::new(input.path.as_deref()),
         names: HashSet::new(),
+        spent: 0,
         collisions: HashMap::new(),
     };
     reader.model()?;
@@ -92,6 +98,8 @@ struct Reader<'a> {
     external: External,
     /// Of the model's initializers, which must differ.
     names: HashSet<String>,
+    /// Bytes of names made by joining.
+    spent: usize,
     /// How often a name of the others was met.
     collisions: HashMap<String, u64>,
 }
@@ -317,7 +325,12 @@ impl Reader<'_> {
     }
 
     /// A tensor that shares its name with nobody by rule; a second one gets `#2`.
-    fn push(&mut self, name: String, tensor: Result<Tensor, Fault>, meta: Meta) {
+    fn push(&mut self, mut name: String, tensor: Result<Tensor, Fault>, meta: Meta) {
+        // Prefixes repeat: together they may be a few times the file, then names go without.
+        self.spent = self.spent.saturating_add(name.len());
+        if self.spent / 4 > self.input.bytes.len() {
+            name = name.rsplit('/').next().unwrap_or_default().to_owned();
+        }
         let met = self.collisions.entry(name.clone()).and_modify(|n| *n += 1).or_insert(1);
         let name = match *met {
             1 if !self.names.contains(&name) => name,
@@ -340,10 +353,16 @@ impl Reader<'_> {
         match located {
             Ok(entry) => self.contents.entries.push(entry),
             Err(fault) => {
-                if let Fault::PathEscape { what } = &fault {
+                if let Fault::PathEscape { what } = &fault
+                    && self.contents.findings.len() < FINDINGS
+                {
                     self.contents.find(FindingKind::PathEscape, format!("`{name}` asks for {what}; not followed"));
                 }
-                self.contents.skip(name, fault);
+                match self.contents.skipped.len().cmp(&BROKEN) {
+                    Ordering::Less => self.contents.skip(name, fault),
+                    Ordering::Equal => self.contents.skip("more", Fault::Limit { what: format!("{BROKEN} broken tensors are told") }),
+                    Ordering::Greater => {}
+                }
             }
         }
     }

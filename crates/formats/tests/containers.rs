@@ -14,7 +14,7 @@ use twinscope_formats::{Cache, Limits, OpenError, OpenOptions, open, open_bytes}
 use twinscope_tensor::TensorSource;
 
 fn options(dir: &Path) -> OpenOptions {
-    OpenOptions { limits: Limits::default(), cache: Arc::new(Cache::new(dir.join("cache"), 1 << 30)) }
+    OpenOptions { limits: Limits::default(), cache: Arc::new(Cache::new(dir.join("cache"), 1 << 30)), raw: None }
 }
 
 fn names(source: &dyn TensorSource) -> Vec<&str> {

@@ -2,20 +2,17 @@
 //!
 //! Number `i` of a block is added to lane `i % LANES`; the lanes are added in a fixed tree at the end. Products enter a sum through
 //! a fused multiply-add, which is one correctly rounded operation on every machine.
-//! bf16 is widened in pairs, so within each eight of a full group its even places come before its odd ones.
+//! bf16 is widened in pairs, so within each eight of a full group of 16 its even places come before its odd ones.
 
 /// Independent sums a block is spread over, so that additions need not wait for each other.
-pub(crate) const LANES: usize = 8;
-/// What a turn of a vector loop takes; what is left over at the end of a block is taken one by one.
-pub(crate) const GROUP: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// What one pass over a block of finite numbers gives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sums {
     pub(crate) sum: f64,
+    /// Not finite when some `x` was not, or when it overflowed. Then nothing else here means anything.
     pub(crate) squares: f64,
-    /// `Σ|x|`: not finite if and only if some `x` was not, or the sum overflowed. Then nothing else here means anything.
-    pub(crate) abs: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
     pub(crate) zeros: u64,
@@ -33,15 +30,13 @@ pub(crate) struct Shifted {
 pub(crate) struct Lanes {
     pub(crate) sum: [f64; LANES],
     pub(crate) squares: [f64; LANES],
-    pub(crate) abs: [f64; LANES],
     pub(crate) min: f64,
     pub(crate) max: f64,
     pub(crate) zeros: u64,
 }
 
 impl Lanes {
-    pub(crate) const EMPTY: Self =
-        Self { sum: [0.0; LANES], squares: [0.0; LANES], abs: [0.0; LANES], min: f64::INFINITY, max: f64::NEG_INFINITY, zeros: 0 };
+    pub(crate) const EMPTY: Self = Self { sum: [0.0; LANES], squares: [0.0; LANES], min: f64::INFINITY, max: f64::NEG_INFINITY, zeros: 0 };
 
     /// Adds what is left over after whole groups, then the lanes.
     pub(crate) fn finish(mut self, rest: impl Iterator<Item = f64>) -> Sums {
@@ -49,14 +44,13 @@ impl Lanes {
             let lane = i % LANES;
             self.sum[lane] += x;
             self.squares[lane] = x.mul_add(x, self.squares[lane]);
-            self.abs[lane] += x.abs();
             self.min = if x < self.min { x } else { self.min };
             self.max = if x > self.max { x } else { self.max };
             self.zeros += u64::from(x == 0.0);
         }
         // A zero is a zero: adding one makes -0 a 0, so that min and max do not depend on which came first.
         let (min, max) = (self.min + 0.0, self.max + 0.0);
-        Sums { sum: tree(self.sum), squares: tree(self.squares), abs: tree(self.abs), min, max, zeros: self.zeros }
+        Sums { sum: tree(self.sum), squares: tree(self.squares), min, max, zeros: self.zeros }
     }
 }
 
@@ -113,15 +107,18 @@ pub(crate) fn f16s(bytes: &[u8]) -> impl Iterator<Item = f64> {
     bytes.as_chunks().0.iter().map(|x| f16(u16::from_le_bytes(*x)))
 }
 
+pub(crate) fn bf16s_in_order(bytes: &[u8]) -> impl Iterator<Item = f64> {
+    bytes.as_chunks().0.iter().map(|x| bf16(u16::from_le_bytes(*x)))
+}
+
 /// In the order the vector loop meets them.
 pub(crate) fn bf16s(bytes: &[u8]) -> impl Iterator<Item = f64> {
-    let (groups, rest) = bytes.as_chunks::<{ 2 * GROUP }>();
-    let value = |x: &[u8; 2]| bf16(u16::from_le_bytes(*x));
-    let paired = groups.iter().flat_map(move |group| {
+    let (groups, rest) = bytes.as_chunks::<{ 2 * LANES }>();
+    let paired = groups.iter().flat_map(|group| {
         let all = group.as_chunks::<2>().0;
-        [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15].map(|place: usize| value(&all[place]))
+        [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15].map(|place: usize| bf16(u16::from_le_bytes(all[place])))
     });
-    paired.chain(rest.as_chunks().0.iter().map(value))
+    paired.chain(bf16s_in_order(rest))
 }
 
 pub(crate) fn bf16(bits: u16) -> f64 {

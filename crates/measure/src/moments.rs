@@ -1,4 +1,4 @@
-//! Count, sum, sum of absolute values and spread of finite numbers: a state that merges.
+//! Count, sum and spread of finite numbers: a state that merges.
 //!
 //! The spread is kept as `m2 = Σ(x - mean)²` and merged as Chan, Golub and LeVeque do,
 //! `m2 = m2_a + m2_b + (mean_b - mean_a)² · n_a·n_b / (n_a + n_b)`, so a large mean never swallows a small spread.
@@ -68,7 +68,6 @@ fn spread(count: f64, sum: f64, squares: f64) -> f64 {
 pub(crate) struct Moments {
     pub(crate) n: u64,
     sum: Double,
-    abs: Double,
     m2: Double,
     scale: Scale,
 }
@@ -84,29 +83,28 @@ impl Moments {
             return Self::default();
         }
         let count = n as f64;
-        let abs = Double::new(sums.abs);
         if sums.min == sums.max {
-            return Self { n: n as u64, sum: Double::product(count, sums.min), abs, m2: Double::default(), scale };
+            return Self { n: n as u64, sum: Double::product(count, sums.min), m2: Double::default(), scale };
         }
         let m2 = spread(count, sums.sum, sums.squares);
         match again {
             Some(again) if sums.squares > 64.0 * m2 => {
                 let mean = sums.sum / count;
-                Self::of_differences(n, Double::new(mean), again(mean), sums.abs, scale)
+                Self::of_differences(n, Double::new(mean), again(mean), scale)
             }
-            _ => Self { n: n as u64, sum: Double::new(sums.sum), abs, m2: Double::new(m2), scale },
+            _ => Self { n: n as u64, sum: Double::new(sums.sum), m2: Double::new(m2), scale },
         }
     }
 
     /// From a pass over `x - shift`. The shift must be near the numbers: one of them, or their mean.
-    pub(crate) fn of_differences(n: usize, shift: Double, sums: Shifted, abs: f64, scale: Scale) -> Self {
+    pub(crate) fn of_differences(n: usize, shift: Double, sums: Shifted, scale: Scale) -> Self {
         if n == 0 {
             return Self::default();
         }
         let count = n as f64;
         let shifts = Double::product(count, shift.hi).plus(Double::product(count, shift.lo));
         let m2 = Double::new(spread(count, sums.sum, sums.squares));
-        Self { n: n as u64, sum: shifts.plus(Double::new(sums.sum)), abs: Double::new(abs), m2, scale }
+        Self { n: n as u64, sum: shifts.plus(Double::new(sums.sum)), m2, scale }
     }
 
     pub(crate) fn merge(self, other: Self) -> Self {
@@ -127,13 +125,13 @@ impl Moments {
             let apart = b.average().minus(a.average()).value();
             apart * apart * (na / (na + nb) * nb)
         };
-        Self { n: a.n + b.n, sum: a.sum.plus(b.sum), abs: a.abs.plus(b.abs), m2: a.m2.plus(b.m2).plus(Double::new(between)), scale }
+        Self { n: a.n + b.n, sum: a.sum.plus(b.sum), m2: a.m2.plus(b.m2).plus(Double::new(between)), scale }
     }
 
     /// The state of the same numbers seen `times` times each.
     pub(crate) fn repeated(self, times: u64) -> Self {
         let product = |d: Double| Double::product(d.hi, times as f64).plus(Double::new(d.lo * times as f64));
-        Self { n: self.n.saturating_mul(times), sum: product(self.sum), abs: product(self.abs), m2: product(self.m2), scale: self.scale }
+        Self { n: self.n.saturating_mul(times), sum: product(self.sum), m2: product(self.m2), scale: self.scale }
     }
 
     fn at(self, scale: Scale) -> Self {
@@ -143,7 +141,7 @@ impl Moments {
             (Scale::Small, Scale::Large) => 0.0,
             _ => DOWN,
         };
-        Self { sum: self.sum.scaled(power), abs: self.abs.scaled(power), m2: self.m2.scaled(power).scaled(power), scale, ..self }
+        Self { sum: self.sum.scaled(power), m2: self.m2.scaled(power).scaled(power), scale, ..self }
     }
 
     fn average(&self) -> Double {
@@ -157,10 +155,6 @@ impl Moments {
 
     pub(crate) fn sum(&self) -> Option<f64> {
         (self.n > 0).then(|| self.scale.multiply(self.sum.value()))
-    }
-
-    pub(crate) fn sum_abs(&self) -> Option<f64> {
-        (self.n > 0).then(|| self.scale.multiply(self.abs.value()))
     }
 
     pub(crate) fn std(&self) -> Option<f64> {

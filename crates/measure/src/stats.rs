@@ -5,10 +5,10 @@
 //! - What is undefined is `None`, never 0: the mean of nothing, the smallest of complex numbers, anything of a string.
 //! - Integers and booleans (0 and 1) have exact sums and ends. Complex numbers count as one number each; one with a NaN part is a NaN, else
 //!   one with an infinite part an infinity (a positive one: it has no sign).
-//! - Sums are within 1e-12 of `Σ|x|`, in practice within a few 1e-16. Squares beyond the range of `f64` are measured scaled, so std and norm
+//! - Sums are within `1e-12 · Σ|x|`, in practice within a few 1e-16. Squares beyond the range of `f64` are measured scaled, so std and norm
 //!   are right for numbers up to the largest; [`Stats::squares`] says so. A sum or a norm that is itself beyond `f64` is infinite.
 //!
-//! Work is split every [`CHUNK`] elements, each chunk every [`BLOCK`], and merged left to right, so 1 and 64 threads print the same digits.
+//! Work is split every `CHUNK` elements, each chunk every `BLOCK`, and merged left to right, so 1 and 64 threads print the same digits.
 //! None of this depends on the order of the elements, so a view is read in the order of its memory, and what a stride of 0 repeats
 //! is read once: a transposed tensor has the digits of the original, and 10^12 copies of one number take no time.
 
@@ -23,9 +23,9 @@ use std::borrow::Cow;
 use twinscope_tensor::{DType, Kind, Packing, Quant, ReadError, View, decode, slice::Cut};
 
 /// What one thread takes at a time. A multiple of every packing's unit.
-const CHUNK: usize = 1 << 16;
-/// What one kernel call takes: 16 KiB of bf16, 32 KiB of f32, still close by should they be needed again.
-const BLOCK: usize = 1 << 13;
+const CHUNK: usize = 1 << 17;
+/// What one kernel call takes: 32 KiB of bf16, 64 KiB of f32, still close by should they be needed again.
+const BLOCK: usize = 1 << 14;
 /// Chunks whose states are kept before they are merged: 2 MiB of them at most, however long the tensor.
 const SPAN: usize = 1 << 14;
 
@@ -157,15 +157,6 @@ impl Stats {
             Of::Real(real) => real.moments.sum().map(Number::Float),
             Of::Ints(ints) => ints.any(Number::Int(ints.sum)),
             Of::Complex(complex) => Some(Number::Complex(complex.re.sum()?, complex.im.sum()?)),
-        }
-    }
-
-    pub fn sum_abs(&self) -> Option<Number> {
-        match &self.of {
-            Of::Opaque => None,
-            Of::Real(real) => real.moments.sum_abs().map(Number::Float),
-            Of::Ints(ints) => ints.any(Number::Int(ints.sum_abs)),
-            Of::Complex(complex) => complex.moduli.sum_abs().map(Number::Float),
         }
     }
 
@@ -317,7 +308,7 @@ impl Real {
     #[inline]
     fn of_sums(count: usize, sums: &Sums, again: Option<impl FnOnce(f64) -> Shifted>) -> Option<Self> {
         let max_abs = sums.max.max(-sums.min);
-        let usual = sums.abs.is_finite() && (max_abs == 0.0 || (SMALL..=LARGE).contains(&max_abs));
+        let usual = sums.squares.is_finite() && (max_abs == 0.0 || (SMALL..=LARGE).contains(&max_abs));
         usual.then(|| Self {
             counts: Counts { zeros: sums.zeros, ..Counts::default() },
             moments: Moments::of_block(count, sums, Scale::One, again),
@@ -413,12 +404,11 @@ struct Ints {
     min: i128,
     max: i128,
     sum: i128,
-    sum_abs: i128,
 }
 
 impl Default for Ints {
     fn default() -> Self {
-        Self { zeros: 0, moments: Moments::default(), min: i128::MAX, max: i128::MIN, sum: 0, sum_abs: 0 }
+        Self { zeros: 0, moments: Moments::default(), min: i128::MAX, max: i128::MIN, sum: 0 }
     }
 }
 
@@ -430,27 +420,25 @@ impl State for Ints {
             min: self.min.min(other.min),
             max: self.max.max(other.max),
             sum: self.sum + other.sum,
-            sum_abs: self.sum_abs + other.sum_abs,
         }
     }
 }
 
-/// One block of integers of one width; 4096 of them and their absolute values fit the sums, which are twice as wide.
+/// One block of integers of one width; 16,384 of them fit the sum, which is twice as wide.
 macro_rules! ints {
     ($wide:ty, $values:expr, $differences:expr) => {{
         let values = $values;
         let first: $wide = values.clone().next().unwrap_or(0);
-        let (mut zeros, mut min, mut max, mut sum, mut sum_abs) = (0, first, first, 0, 0);
+        let (mut zeros, mut min, mut max, mut sum) = (0, first, first, 0);
         $differences.clear();
         $differences.extend(values.map(|x| {
             zeros += u64::from(x == 0);
             min = min.min(x);
             max = max.max(x);
             sum += x;
-            sum_abs += x.abs();
             (x - first) as f64
         }));
-        (zeros, i128::from(first), [min, max, sum, sum_abs].map(i128::from))
+        (zeros, i128::from(first), [min, max, sum].map(i128::from))
     }};
 }
 
@@ -462,7 +450,7 @@ impl Ints {
                 ints!($wide, bytes.as_chunks().0.iter().map(|x| <$wide>::from(<$int>::from_le_bytes(*x))), values)
             }};
         }
-        let (zeros, first, [min, max, sum, sum_abs]) = match view.dtype() {
+        let (zeros, first, [min, max, sum]) = match view.dtype() {
             // Any byte but 0 is true.
             DType::Bool => ints!(i64, view.chunk(start, count, bytes).iter().map(|x| i64::from(*x != 0)), values),
             DType::U8 => fixed!(u8, i64),
@@ -479,8 +467,8 @@ impl Ints {
             }
         };
         let differences = simd::f64_shifted(&bytes_of(values), 0.0);
-        let moments = Moments::of_differences(count, Double::from(first), differences, sum_abs as f64, Scale::One);
-        Self { zeros, moments, min, max, sum, sum_abs }
+        let moments = Moments::of_differences(count, Double::from(first), differences, Scale::One);
+        Self { zeros, moments, min, max, sum }
     }
 
     fn any(&self, number: Number) -> Option<Number> {
@@ -488,13 +476,7 @@ impl Ints {
     }
 
     fn repeated(self, times: u64) -> Self {
-        Self {
-            zeros: self.zeros * times,
-            moments: self.moments.repeated(times),
-            sum: self.sum * i128::from(times),
-            sum_abs: self.sum_abs * i128::from(times),
-            ..self
-        }
+        Self { zeros: self.zeros * times, moments: self.moments.repeated(times), sum: self.sum * i128::from(times), ..self }
     }
 }
 

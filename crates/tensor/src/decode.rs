@@ -258,10 +258,22 @@ fn dequantize<R: Real>(view: &View, start: u64, codes: impl Iterator<Item = i32>
         Some(Quant::Tensor { scale, zero_point }) => {
             out.extend(codes.map(|code| R::from_f32(dequantize_code(code, *scale, *zero_point))));
         }
-        _ => out.extend((start..).zip(codes).map(|(flat, code)| {
-            // A channel without a scale has no value to give.
-            R::from_f32(view.quant_at(flat).map_or(f32::NAN, |(scale, zero_point)| dequantize_channel_code(code, scale, zero_point)))
-        })),
+        Some(Quant::Channel { axis, scales, zero_points }) => {
+            let dims = view.shape().dims();
+            let inner = dims[axis + 1..].iter().product::<u64>().max(1);
+            let (mut channel, mut left) = (start / inner % dims[*axis].max(1), inner - start % inner);
+            out.extend(codes.map(|code| {
+                // A channel without a scale has no value to give.
+                let of = |all: &[f64]| all.get(channel as usize).copied().unwrap_or(f64::NAN);
+                let value = dequantize_channel_code(code, of(scales), of(zero_points));
+                left -= 1;
+                if left == 0 {
+                    (channel, left) = ((channel + 1) % dims[*axis].max(1), inner);
+                }
+                R::from_f32(value)
+            }));
+        }
+        None => out.extend(codes.map(R::from_i32)),
     }
 }
 

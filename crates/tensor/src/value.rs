@@ -309,8 +309,8 @@ impl Float {
             }
             _ => true,
         };
-        let number = if matches!(self, Float::F80(_)) { Some(self.to_f64()) } else { text.parse().ok() };
-        match number.filter(|_| exact).and_then(serde_json::Number::from_f64) {
+        // The value itself, not its shortest text: a script reads a double, and 0.1 is not what an f32 near it holds.
+        match serde_json::Number::from_f64(self.to_f64()).filter(|_| exact) {
             Some(number) => number.into(),
             None => text.into(),
         }

@@ -44,6 +44,7 @@ impl Ls {
         let opened = opening.open(&self.source)?;
         let shown = Shown::of(&opened, self.hash);
         let unread = shown.unread();
+        opened.all_read();
         if opening.json {
             json::document(out, &Document::of(&shown, &unread))?;
         } else {

@@ -30,6 +30,12 @@ impl Folder {
         told(&self.output(args))
     }
 
+    /// The same with this file on standard input.
+    pub(crate) fn run_reading(&self, input: &str, args: &[&str]) -> String {
+        let input = std::fs::File::open(self.path().join(input)).expect("a file of this folder");
+        told(&command(self.path()).args(args).stdin(input).output().expect("the program runs"))
+    }
+
     pub(crate) fn output(&self, args: &[&str]) -> Output {
         command(self.path()).args(args).stdin(Stdio::null()).output().expect("the program runs")
     }

@@ -4,11 +4,12 @@
 //! the whole is unpacked by libdeflate straight into a spill file; else, and for several members, as a stream.
 
 use crate::{
-    cache::{Bound, check_ratio},
+    cache::{Bound, Counted, check_ratio},
     contents::Contents,
     error::Fault,
     input::{Context, Input},
 };
+use std::io::Read;
 use twinscope_tensor::Bytes;
 
 pub(crate) fn recognise(input: &Input) -> bool {
@@ -22,12 +23,14 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
 fn unpack(input: &Input, context: &Context) -> Result<Bytes, Fault> {
     let packed = &input.bytes;
     if let Some(len) = promised_len(packed)
+        && (len <= context.limits.inflate_free || starts_like_data(packed, context.limits.inflate_ratio))
         && let Some(bytes) = unpack_whole(input, len, context)?
     {
         return Ok(bytes);
     }
-    let bound = Bound::packed(packed.len() as u64, &context.limits).capped(context.budget.left());
-    let bytes = context.cache.stream(&input.name, &mut flate2::bufread::MultiGzDecoder::new(packed.as_slice()), &bound)?;
+    let counted = Counted::new(packed);
+    let bound = Bound::packed(&counted, &context.limits).capped(context.budget.left());
+    let bytes = context.cache.stream(&input.name, &mut flate2::read::MultiGzDecoder::new(&counted), &bound)?;
     context.budget.take(&input.name, bytes.len() as u64)?;
     Ok(bytes)
 }
@@ -39,6 +42,23 @@ fn promised_len(packed: &[u8]) -> Option<u64> {
     let len = u64::from(u32::from_le_bytes(trailer));
     let packed = packed.len() as u64;
     (packed >= 18 && len <= packed.saturating_mul(1032) && packed <= len + len / 1000 + 1024).then_some(len)
+}
+
+/// Whether the first bytes unpack no further than data does. Lengths count modulo 2^32, so a bomb's can look modest.
+fn starts_like_data(packed: &[u8], ratio: u64) -> bool {
+    let head = &packed[..packed.len().min(64 << 10)];
+    let most = head.len() as u64 * ratio;
+    let mut reader = flate2::bufread::GzDecoder::new(head);
+    let mut buffer = vec![0; 64 << 10];
+    let mut len = 0;
+    // It ends in the middle of its stream, which is an error after all it gives.
+    while let Ok(got @ 1..) = reader.read(&mut buffer) {
+        len += got as u64;
+        if len > most {
+            return false;
+        }
+    }
+    true
 }
 
 /// `None` when the promise was not kept and the stream must tell.

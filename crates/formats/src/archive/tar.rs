@@ -9,7 +9,7 @@ use crate::{
     error::Fault,
     input::{Context, Input},
 };
-use twinscope_tensor::Bytes;
+use twinscope_tensor::{Bytes, FindingKind};
 
 pub(crate) const FORMAT: &str = "tar";
 const BLOCK: u64 = 512;
@@ -23,21 +23,26 @@ pub(crate) fn recognise(input: &Input) -> bool {
 
 pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> {
     let inside = context.inside()?;
-    bundle::assemble(FORMAT, list(&input.bytes), &inside)
+    let (members, ended) = list(&input.bytes);
+    let mut contents = bundle::assemble(FORMAT, members, &inside)?;
+    if !ended {
+        contents.find(FindingKind::Odd, "the archive has no end mark: it may be cut short");
+    }
+    Ok(contents)
 }
 
-/// All members, the last one perhaps a fault that ended the list.
-fn list(bytes: &Bytes) -> Vec<Member> {
+/// All members, the last one perhaps a fault that ended the list; and whether the archive says where it ends.
+fn list(bytes: &Bytes) -> (Vec<Member>, bool) {
     let mut walk = Walk { bytes, at: 0, path: None, size: None, sparse: false };
     let mut members = Vec::new();
     loop {
         match walk.next() {
             Ok(Some(Some(member))) => members.push(member),
             Ok(Some(None)) => {}
-            Ok(None) => return members,
+            Ok(None) => return (members, walk.at < bytes.len() as u64),
             Err(fault) => {
                 members.push(Member { path: format!("what follows byte {}", walk.at), load: Load::Fault(fault) });
-                return members;
+                return (members, true);
             }
         }
     }

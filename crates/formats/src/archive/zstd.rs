@@ -1,7 +1,7 @@
 //! Zstandard around one file or a tar: frames, one after another, unpacked into the cache.
 
 use crate::{
-    cache::Bound,
+    cache::{Bound, Counted},
     contents::Contents,
     error::Fault,
     input::{Context, Input},
@@ -21,9 +21,9 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
 }
 
 pub(crate) fn unpack(input: &Input, context: &Context) -> Result<Bytes, Fault> {
-    let packed = input.bytes.as_slice();
-    let bound = Bound::packed(packed.len() as u64, &context.limits).capped(context.budget.left());
-    let bytes = context.cache.stream(&input.name, &mut Frames::new(packed), &bound)?;
+    let packed = Counted::new(&input.bytes);
+    let bound = Bound::packed(&packed, &context.limits).capped(context.budget.left());
+    let bytes = context.cache.stream(&input.name, &mut Frames::new(&packed), &bound)?;
     context.budget.take(&input.name, bytes.len() as u64)?;
     Ok(bytes)
 }
@@ -37,28 +37,28 @@ fn skippable(bytes: &[u8]) -> Option<usize> {
 
 /// All frames as one stream.
 struct Frames<'a> {
-    rest: &'a [u8],
-    now: Option<StreamingDecoder<&'a [u8], FrameDecoder>>,
+    packed: &'a Counted<'a>,
+    now: Option<StreamingDecoder<&'a Counted<'a>, FrameDecoder>>,
     window: u64,
 }
 
 impl<'a> Frames<'a> {
-    fn new(packed: &'a [u8]) -> Self {
+    fn new(packed: &'a Counted<'a>) -> Self {
         // `zstd` itself refuses windows above 128 MiB; a small file has no use for more than its default of 8.
-        let window = (packed.len() as u64 * 64).clamp(8 << 20, 128 << 20);
-        Self { rest: packed, now: None, window }
+        let window = (packed.rest().len() as u64 * 64).clamp(8 << 20, 128 << 20);
+        Self { packed, now: None, window }
     }
 
     fn next_frame(&mut self) -> io::Result<bool> {
-        while let Some(len) = skippable(self.rest) {
-            self.rest = self.rest.get(len..).ok_or(io::ErrorKind::UnexpectedEof)?;
+        while let Some(len) = skippable(self.packed.rest()) {
+            self.packed.skip(len).ok_or(io::ErrorKind::UnexpectedEof)?;
         }
-        if self.rest.is_empty() {
+        if self.packed.rest().is_empty() {
             return Ok(false);
         }
         let mut decoder = FrameDecoder::new();
         decoder.set_max_window_size(self.window);
-        let decoder = StreamingDecoder::new_with_decoder(self.rest, decoder).map_err(|e| io::Error::other(e.to_string()))?;
+        let decoder = StreamingDecoder::new_with_decoder(self.packed, decoder).map_err(|e| io::Error::other(e.to_string()))?;
         self.now = Some(decoder);
         Ok(true)
     }
@@ -75,7 +75,6 @@ impl Read for Frames<'_> {
                 if got > 0 {
                     return Ok(got);
                 }
-                self.rest = decoder.get_ref();
                 self.now = None;
             }
             if !self.next_frame()? {

@@ -89,6 +89,8 @@ impl Tensor {
             24 => DType::F8E8M0Fnu,
             25 => DType::OnnxU2,
             26 => DType::OnnxI2,
+            27 => DType::F6E2M3,
+            28 => DType::F6E3M2,
             other => return Err(Fault::BadDtype { what: format!("ONNX data type {other}") }),
         })
     }
@@ -133,6 +135,9 @@ impl Tensor {
         if let Some(raw) = &self.raw {
             let bytes = slice(raw)?;
             return if bytes.len() as u64 == len { Ok(Data::Plain(bytes)) } else { Err(mismatch(bytes.len() as u64)) };
+        }
+        if matches!(dtype, DType::F6E2M3 | DType::F6E3M2) {
+            return Err(Fault::Unsupported { what: format!("{dtype} outside of raw_data") });
         }
         let field = TypedField::new(dtype);
         let (found, only) = field.measure(&input.bytes, self.range.clone())?;

@@ -1,21 +1,22 @@
 //! AVX2 with FMA and F16C. The loads are unaligned: tensors begin anywhere in a file.
 //!
-//! A loop turn takes 16 numbers and adds them in two rounds to the eight lanes of [`crate::kernel`]: two vectors of four `f64` a sum, which
-//! hides the time an addition takes and leaves registers for the rest.
+//! A loop turn takes 16 numbers, one for each lane of [`crate::kernel`]: four vectors of four `f64` a sum. That hides the time an addition
+//! takes and, with two sums, just fits the registers. A third one (`Σ|x|`) would cost a third of the speed.
 
-use crate::kernel::{self, GROUP, LANES, Lanes, Shifted, ShiftedLanes, Sums};
+use crate::kernel::{self, LANES, Lanes, Shifted, ShiftedLanes, Sums};
 use std::{arch::x86_64::*, hint::black_box};
 
 const VECTORS: usize = LANES / 4;
 
-/// How far ahead the next lines are asked for. The machine's own look-ahead stops at each 4 KiB page.
-const AHEAD: usize = 2048;
+/// How far ahead the next lines are asked for. The machine's own look-ahead stops at every 4 KiB page of a mapped file and at the end of every block, where
+/// the sums are folded; this has the start of the next block on its way by then.
+const AHEAD: usize = 4096;
 
-macro_rules! ahead {
-    ($at:expr) => {{
-        // A prefetch never faults, wherever it points, so the end of the bytes needs no test.
-        _mm_prefetch::<_MM_HINT_T0>($at.wrapping_add(AHEAD).cast());
-    }};
+/// A prefetch never faults, wherever it points, so the end of the bytes needs no test.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn ahead(at: *const u8) {
+    _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast());
 }
 
 type Vectors = [__m256d; VECTORS];
@@ -36,12 +37,11 @@ fn lanes(vectors: Vectors) -> [f64; LANES] {
     lanes
 }
 
-/// The three sums of the first pass.
+/// The two sums of the first pass.
 #[derive(Clone, Copy)]
 struct First {
     sum: Vectors,
     squares: Vectors,
-    abs: Vectors,
     /// Numbers enter the sum as `x · 1 + sum`: the same digits as an addition, from execution units that are less busy here.
     one: __m256d,
 }
@@ -51,7 +51,7 @@ impl First {
     #[target_feature(enable = "avx2")]
     fn new() -> Self {
         // The compiler, seeing a 1, would make it an addition again.
-        Self { sum: zero(), squares: zero(), abs: zero(), one: _mm256_set1_pd(black_box(1.0)) }
+        Self { sum: zero(), squares: zero(), one: _mm256_set1_pd(black_box(1.0)) }
     }
 
     #[inline]
@@ -59,12 +59,11 @@ impl First {
     fn insert(&mut self, vector: usize, x: __m256d) {
         self.sum[vector] = _mm256_fmadd_pd(x, self.one, self.sum[vector]);
         self.squares[vector] = _mm256_fmadd_pd(x, x, self.squares[vector]);
-        self.abs[vector] = _mm256_add_pd(self.abs[vector], _mm256_andnot_pd(_mm256_set1_pd(-0.0), x));
     }
 
     #[target_feature(enable = "avx2")]
     fn lanes(&self, min: f64, max: f64, zeros: u64) -> Lanes {
-        Lanes { sum: lanes(self.sum), squares: lanes(self.squares), abs: lanes(self.abs), min, max, zeros }
+        Lanes { sum: lanes(self.sum), squares: lanes(self.squares), min, max, zeros }
     }
 }
 
@@ -130,6 +129,12 @@ fn as_u32s(vector: __m256i) -> [u32; 8] {
 }
 
 #[target_feature(enable = "avx2")]
+fn least_u16(vector: __m256i) -> u16 {
+    let eight = _mm_min_epu16(_mm256_castsi256_si128(vector), _mm256_extracti128_si256::<1>(vector));
+    _mm_extract_epi16::<0>(_mm_minpos_epu16(eight)) as u16
+}
+
+#[target_feature(enable = "avx2")]
 fn as_u16s(vector: __m256i) -> [u16; 16] {
     let mut sixteen = [0; 16];
     // SAFETY: sixteen `u16` take the 32 bytes that are stored.
@@ -139,18 +144,18 @@ fn as_u16s(vector: __m256i) -> [u16; 16] {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn f64(bytes: &[u8]) -> Sums {
-    let (groups, rest) = bytes.as_chunks::<{ 8 * GROUP }>();
+    let (groups, rest) = bytes.as_chunks::<{ 8 * LANES }>();
     let mut first = First::new();
     let (mut min, mut max) = (_mm256_set1_pd(f64::INFINITY), _mm256_set1_pd(f64::NEG_INFINITY));
     let mut zeros = _mm256_setzero_si256();
     for group in groups {
         let at = group.as_ptr();
-        ahead!(at);
-        ahead!(at.wrapping_add(64));
-        for four in 0..GROUP / 4 {
+        ahead(at);
+        ahead(at.wrapping_add(64));
+        for four in 0..VECTORS {
             // SAFETY: 32 bytes from 32·four lie inside the 128 bytes of the group.
             let x = unsafe { _mm256_loadu_pd(at.add(32 * four).cast()) };
-            first.insert(four % VECTORS, x);
+            first.insert(four, x);
             min = _mm256_min_pd(x, min);
             max = _mm256_max_pd(x, max);
             zeros = _mm256_sub_epi64(zeros, _mm256_castpd_si256(_mm256_cmp_pd::<_CMP_EQ_OQ>(x, _mm256_setzero_pd())));
@@ -163,17 +168,17 @@ pub(super) fn f64(bytes: &[u8]) -> Sums {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn f32(bytes: &[u8]) -> Sums {
-    let (groups, rest) = bytes.as_chunks::<{ 4 * GROUP }>();
+    let (groups, rest) = bytes.as_chunks::<{ 4 * LANES }>();
     let mut first = First::new();
     let (mut min, mut max) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
     let mut zeros = _mm256_setzero_si256();
     for group in groups {
         let at = group.as_ptr();
-        ahead!(at);
-        for four in 0..GROUP / 4 {
+        ahead(at);
+        for four in 0..VECTORS {
             // SAFETY: 16 bytes from 16·four lie inside the 64 bytes of the group.
             let x = unsafe { _mm_loadu_ps(at.add(16 * four).cast()) };
-            first.insert(four % VECTORS, _mm256_cvtps_pd(x));
+            first.insert(four, _mm256_cvtps_pd(x));
         }
         for half in 0..2 {
             // SAFETY: 32 bytes from 32·half lie inside the 64 bytes of the group.
@@ -217,13 +222,15 @@ impl Ends {
 
     /// Smallest, largest and zeros, with `value` to make a number of bits.
     #[target_feature(enable = "avx2")]
-    fn fold(&self, groups: &[[u8; 2 * GROUP]], value: fn(u16) -> f64) -> (f64, f64, u64) {
+    fn fold(&self, groups: &[[u8; 2 * LANES]], value: fn(u16) -> f64) -> (f64, f64, u64) {
         if groups.is_empty() {
             return (f64::INFINITY, f64::NEG_INFINITY, 0);
         }
-        let unsigned = as_u16s(self.unsigned).into_iter().fold(0, u16::max);
-        let signed = as_u16s(self.signed).into_iter().map(|x| x as i16).fold(i16::MIN, i16::max) as u16;
-        let least = as_u16s(self.least).into_iter().fold(u16::MAX, u16::min);
+        let flipped = |vector, bits| _mm256_xor_si256(vector, _mm256_set1_epi16(bits));
+        // The one horizontal operation there is finds the smallest unsigned number; the others are turned into that.
+        let unsigned = !least_u16(flipped(self.unsigned, -1));
+        let signed = least_u16(flipped(self.signed, i16::MAX)) ^ 0x7fff;
+        let least = least_u16(self.least);
         let zeros = if least == 0 { zeros(groups) } else { 0 };
         let (min, max) = match (unsigned & 0x8000 == 0, signed & 0x8000 == 0) {
             (true, _) => (least >> 1, signed),
@@ -236,7 +243,7 @@ impl Ends {
 
 /// A lane counts one number of each group, and blocks have far less than 65,536 groups.
 #[target_feature(enable = "avx2")]
-fn zeros(groups: &[[u8; 2 * GROUP]]) -> u64 {
+fn zeros(groups: &[[u8; 2 * LANES]]) -> u64 {
     let mut count = _mm256_setzero_si256();
     for group in groups {
         // SAFETY: the group is the 32 bytes that are loaded.
@@ -249,43 +256,43 @@ fn zeros(groups: &[[u8; 2 * GROUP]]) -> u64 {
 /// The numbers are summed as they are: 8 bits of precision make the sums of a narrow block exact (see [`crate::moments`]).
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn bf16(bytes: &[u8]) -> Sums {
-    let (groups, rest) = bytes.as_chunks::<{ 2 * GROUP }>();
+    let (groups, rest) = bytes.as_chunks::<{ 2 * LANES }>();
     let mut first = First::new();
     let mut ends = Ends::new();
     for group in groups {
         let at = group.as_ptr();
-        ahead!(at);
+        ahead(at);
         for half in 0..2 {
             // SAFETY: 16 bytes from 16·half lie inside the 32 bytes of the group.
             let x = unsafe { _mm_loadu_si128(at.add(16 * half).cast()) };
             // A bf16 is the upper half of an f32: shifting takes the even places there, masking leaves the odd ones.
             let even = _mm_castsi128_ps(_mm_slli_epi32::<16>(x));
             let odd = _mm_castsi128_ps(_mm_and_si128(x, _mm_set1_epi32(0xffff_0000_u32 as i32)));
-            first.insert(0, _mm256_cvtps_pd(even));
-            first.insert(1, _mm256_cvtps_pd(odd));
+            first.insert(2 * half, _mm256_cvtps_pd(even));
+            first.insert(2 * half + 1, _mm256_cvtps_pd(odd));
         }
         // SAFETY: the group is the 32 bytes that are loaded.
         ends.insert(unsafe { _mm256_loadu_si256(at.cast()) });
     }
     let (min, max, zeros) = ends.fold(groups, kernel::bf16);
-    first.lanes(min, max, zeros).finish(kernel::bf16s(rest))
+    first.lanes(min, max, zeros).finish(kernel::bf16s_in_order(rest))
 }
 
 /// As bf16, with 11 bits of precision.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn f16(bytes: &[u8]) -> Sums {
-    let (groups, rest) = bytes.as_chunks::<{ 2 * GROUP }>();
+    let (groups, rest) = bytes.as_chunks::<{ 2 * LANES }>();
     let mut first = First::new();
     let mut ends = Ends::new();
     for group in groups {
         let at = group.as_ptr();
-        ahead!(at);
+        ahead(at);
         for half in 0..2 {
             // SAFETY: 16 bytes from 16·half lie inside the 32 bytes of the group.
             let x = unsafe { _mm_loadu_si128(at.add(16 * half).cast()) };
             let (low, high) = (_mm_cvtph_ps(x), _mm_cvtph_ps(_mm_unpackhi_epi64(x, x)));
-            first.insert(0, _mm256_cvtps_pd(low));
-            first.insert(1, _mm256_cvtps_pd(high));
+            first.insert(2 * half, _mm256_cvtps_pd(low));
+            first.insert(2 * half + 1, _mm256_cvtps_pd(high));
         }
         // SAFETY: the group is the 32 bytes that are loaded.
         ends.insert(unsafe { _mm256_loadu_si256(at.cast()) });
@@ -296,14 +303,14 @@ pub(super) fn f16(bytes: &[u8]) -> Sums {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn f64_shifted(bytes: &[u8], shift: f64) -> Shifted {
-    let (groups, rest) = bytes.as_chunks::<{ 8 * GROUP }>();
+    let (groups, rest) = bytes.as_chunks::<{ 8 * LANES }>();
     let mut second = Second::new();
     let by = _mm256_set1_pd(shift);
     for group in groups {
-        for four in 0..GROUP / 4 {
+        for four in 0..VECTORS {
             // SAFETY: 32 bytes from 32·four lie inside the 128 bytes of the group.
             let x = unsafe { _mm256_loadu_pd(group.as_ptr().add(32 * four).cast()) };
-            second.insert(four % VECTORS, x, by);
+            second.insert(four, x, by);
         }
     }
     second.lanes().finish(kernel::f64s(rest), shift)
@@ -311,14 +318,14 @@ pub(super) fn f64_shifted(bytes: &[u8], shift: f64) -> Shifted {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn f32_shifted(bytes: &[u8], shift: f64) -> Shifted {
-    let (groups, rest) = bytes.as_chunks::<{ 4 * GROUP }>();
+    let (groups, rest) = bytes.as_chunks::<{ 4 * LANES }>();
     let mut second = Second::new();
     let by = _mm256_set1_pd(shift);
     for group in groups {
-        for four in 0..GROUP / 4 {
+        for four in 0..VECTORS {
             // SAFETY: 16 bytes from 16·four lie inside the 64 bytes of the group.
             let x = unsafe { _mm_loadu_ps(group.as_ptr().add(16 * four).cast()) };
-            second.insert(four % VECTORS, _mm256_cvtps_pd(x), by);
+            second.insert(four, _mm256_cvtps_pd(x), by);
         }
     }
     second.lanes().finish(kernel::f32s(rest), shift)

@@ -1,7 +1,7 @@
 //! The same sums as [`crate::kernel`], as fast as memory where the machine allows it.
 //!
 //! Each function gives, digit for digit, what the plain loop gives; the tests hold them to that. Which one runs is decided at run
-//! time. A block that holds a NaN or an infinity is noticed by its `Σ|x|`, which costs nothing; the caller does such a block
+//! time. A block that holds a NaN or an infinity is noticed by its `Σx²`, which costs nothing; the caller does such a block
 //! again, slowly.
 
 #[cfg(target_arch = "x86_64")]
@@ -66,7 +66,7 @@ mod tests {
                 if values.iter().all(|x| x.is_finite()) {
                     assert_eq!((of.first)(part), kernel::plain(values.iter().copied()), "{count} numbers");
                 } else {
-                    assert!(!(of.first)(part).abs.is_finite(), "{count} numbers, not all finite");
+                    assert!(!(of.first)(part).squares.is_finite(), "{count} numbers, not all finite");
                 }
                 if let Some(second) = of.second.filter(|_| values.iter().all(|x| x.is_finite())) {
                     assert_eq!(second(part, SHIFT), kernel::plain_shifted(values.into_iter(), SHIFT), "{count} numbers");
@@ -120,7 +120,7 @@ mod tests {
                     let single: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
                     let half: Vec<u8> = single.chunks(4).flat_map(|x| [x[2], x[3]]).collect();
                     for sums in [f64(&wide), f32(&single), bf16(&half)] {
-                        assert!(!sums.abs.is_finite(), "{bad} at {place} of {len}");
+                        assert!(!sums.squares.is_finite(), "{bad} at {place} of {len}");
                     }
                 }
             }
@@ -132,7 +132,7 @@ mod tests {
         for bits in 0..=u16::MAX {
             let fast = f16(&bits.to_le_bytes().repeat(16));
             let value = kernel::f16(bits);
-            assert_eq!(fast.abs.is_finite(), value.is_finite(), "{bits:04x}");
+            assert_eq!(fast.squares.is_finite(), value.is_finite(), "{bits:04x}");
             if value.is_finite() {
                 assert_eq!((fast.sum, fast.min, fast.max), (16.0 * value, value + 0.0, value + 0.0), "{bits:04x}");
             }

@@ -1,7 +1,5 @@
 //! E2M1 elements under a shared 8-bit float.
 
-use super::nibble;
-
 /// Twice the E2M1 values, so that they are integers; the scales are halved in return. Code 8 is plain zero here.
 const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
@@ -31,9 +29,9 @@ fn half_scale(code: u8) -> f32 {
 }
 
 fn run(d: f32, codes: &[u8], out: &mut [f32]) {
-    let half = codes.len();
-    for (i, value) in out.iter_mut().enumerate() {
-        let code = nibble(codes, 2 * (i % half) + i / half);
-        *value = d * f32::from(DOUBLED[usize::from(code)]);
+    let (low, high) = out.split_at_mut(codes.len());
+    for ((low, high), code) in low.iter_mut().zip(high).zip(codes) {
+        *low = d * f32::from(DOUBLED[usize::from(code & 15)]);
+        *high = d * f32::from(DOUBLED[usize::from(code >> 4)]);
     }
 }

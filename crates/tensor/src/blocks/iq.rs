@@ -108,9 +108,10 @@ pub(super) fn iq1_m(block: &[u8], out: &mut [f32]) {
 const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 fn iq4_run(d: f32, codes: &[u8], out: &mut [f32]) {
-    for (i, value) in out.iter_mut().enumerate() {
-        let code = codes[i % 16] >> (4 * (i / 16)) & 15;
-        *value = d * f32::from(LEVELS[usize::from(code)]);
+    let (low, high) = out.split_at_mut(codes.len());
+    for ((low, high), code) in low.iter_mut().zip(high).zip(codes) {
+        *low = d * f32::from(LEVELS[usize::from(code & 15)]);
+        *high = d * f32::from(LEVELS[usize::from(code >> 4)]);
     }
 }
 

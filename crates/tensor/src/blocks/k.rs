@@ -2,24 +2,25 @@
 
 use super::{float_at, half_at, legacy, nibble};
 
-/// Two bits of element `i`: runs of 32 elements share 32 bytes, four runs after another in rising bits.
-fn two_bits(codes: &[u8], i: usize) -> u8 {
-    codes[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32)) & 3
-}
+// Codes lie so that neighbouring elements are in neighbouring bytes at the same bits: every inner loop below goes over plain
+// slices with one shift, which the compiler turns into vector code.
 
-/// Four bits of element `i`: 32 low nibbles, then the 32 high ones of the same bytes.
-fn four_bits(codes: &[u8], i: usize) -> u8 {
-    codes[i / 64 * 32 + i % 32] >> (4 * (i % 64 / 32)) & 15
+/// The sixteen bytes that hold two bits of each element of run `j`, and how far to shift them: 32 elements share 32 bytes,
+/// four such runs one after another in rising bits.
+fn two_bits(codes: &[u8], j: usize) -> (&[u8], u32) {
+    (&codes[j / 8 * 32 + j % 2 * 16..][..16], 2 * (j as u32 % 8 / 2))
 }
 
 /// `{scale and min nibbles[16], codes[64], f16 d, f16 dmin}`
 pub(super) fn q2_k(block: &[u8], out: &mut [f32]) {
     let (scales, codes) = (&block[..16], &block[16..80]);
     let (d, dmin) = (half_at(block, 80), half_at(block, 82));
-    for (i, value) in out.iter_mut().enumerate() {
-        let scale = scales[i / 16];
-        let (d, m) = (d * f32::from(scale & 15), dmin * f32::from(scale >> 4));
-        *value = d * f32::from(two_bits(codes, i)) - m;
+    for (j, run) in out.chunks_exact_mut(16).enumerate() {
+        let (d, m) = (d * f32::from(scales[j] & 15), dmin * f32::from(scales[j] >> 4));
+        let (codes, shift) = two_bits(codes, j);
+        for (value, code) in run.iter_mut().zip(codes) {
+            *value = d * f32::from(code >> shift & 3) - m;
+        }
     }
 }
 
@@ -34,10 +35,11 @@ pub(super) fn q3_k(block: &[u8], out: &mut [f32]) {
     };
     for (j, run) in out.chunks_exact_mut(16).enumerate() {
         let d = scale(j);
-        for (i, value) in (16 * j..).zip(run) {
+        let (codes, shift) = two_bits(codes, j);
+        for ((value, code), third) in run.iter_mut().zip(codes).zip(&third[j % 2 * 16..][..16]) {
             // A clear bit takes four away.
-            let four = if third[i % 32] >> (i / 32) & 1 == 0 { 4 } else { 0 };
-            *value = d * f32::from(two_bits(codes, i) as i8 - four);
+            let code = (code >> shift & 3 | (third >> (j / 2) & 1) << 2) as i8;
+            *value = d * f32::from(code - 4);
         }
     }
 }
@@ -51,15 +53,16 @@ fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
     (both & 15 | packed[j - 4] >> 2 & 48, both >> 4 | packed[j] >> 2 & 48)
 }
 
-/// `{f16 d, f16 dmin, scales[12], codes[128]}`
+/// `{f16 d, f16 dmin, scales[12], codes[128]}`: 32 low nibbles, then the 32 high ones of the same bytes.
 pub(super) fn q4_k(block: &[u8], out: &mut [f32]) {
     let (d, dmin) = (half_at(block, 0), half_at(block, 2));
     let (scales, codes) = (&block[4..16], &block[16..]);
     for (j, run) in out.chunks_exact_mut(32).enumerate() {
         let (scale, min) = scale_min(scales, j);
         let (d, m) = (d * f32::from(scale), dmin * f32::from(min));
-        for (i, value) in (32 * j..).zip(run) {
-            *value = d * f32::from(four_bits(codes, i)) - m;
+        let shift = 4 * (j % 2);
+        for (value, code) in run.iter_mut().zip(&codes[j / 2 * 32..][..32]) {
+            *value = d * f32::from(code >> shift & 15) - m;
         }
     }
 }
@@ -71,9 +74,9 @@ pub(super) fn q5_k(block: &[u8], out: &mut [f32]) {
     for (j, run) in out.chunks_exact_mut(32).enumerate() {
         let (scale, min) = scale_min(scales, j);
         let (d, m) = (d * f32::from(scale), dmin * f32::from(min));
-        for (i, value) in (32 * j..).zip(run) {
-            let high = fifth[i % 32] >> j & 1;
-            *value = d * f32::from(four_bits(codes, i) | high << 4) - m;
+        let shift = 4 * (j % 2);
+        for ((value, code), fifth) in run.iter_mut().zip(&codes[j / 2 * 32..][..32]).zip(fifth) {
+            *value = d * f32::from(code >> shift & 15 | (fifth >> j & 1) << 4) - m;
         }
     }
 }
@@ -84,9 +87,11 @@ pub(super) fn q6_k(block: &[u8], out: &mut [f32]) {
     let d = half_at(block, 208);
     for (j, run) in out.chunks_exact_mut(16).enumerate() {
         let d = d * f32::from(scales[j] as i8);
-        for (i, value) in (16 * j..).zip(run) {
-            let low = low[i / 128 * 64 + i % 64] >> (4 * (i % 128 / 64)) & 15;
-            *value = d * f32::from((low | two_bits(high, i) << 4) as i8 - 32);
+        // 64 low nibbles, then the 64 high ones of the same bytes.
+        let (low, low_shift) = (&low[j / 8 * 64 + j % 4 * 16..][..16], 4 * (j % 8 / 4));
+        let (high, high_shift) = two_bits(high, j);
+        for ((value, low), high) in run.iter_mut().zip(low).zip(high) {
+            *value = d * f32::from((low >> low_shift & 15 | (high >> high_shift & 3) << 4) as i8 - 32);
         }
     }
 }

@@ -21,8 +21,9 @@ pub(super) fn tq1_0(block: &[u8], out: &mut [f32]) {
 /// `{two bits each[64], f16 d}`
 pub(super) fn tq2_0(block: &[u8], out: &mut [f32]) {
     let d = half_at(block, 64);
-    for (i, value) in out.iter_mut().enumerate() {
-        let digit = block[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32)) & 3;
-        *value = d * f32::from(digit as i8 - 1);
+    for (j, run) in out.chunks_exact_mut(32).enumerate() {
+        for (value, byte) in run.iter_mut().zip(&block[j / 4 * 32..][..32]) {
+            *value = d * f32::from((byte >> (2 * (j % 4)) & 3) as i8 - 1);
+        }
     }
 }
