@@ -86,6 +86,9 @@ enum Coordinate {
 
 /// `None` when the name has no coordinate at all.
 fn parse(name: &str) -> Option<Placed> {
+    if !may_have(name.as_bytes()) {
+        return None;
+    }
     let tokens = tokens(name);
     let mut marks: Vec<Option<Coordinate>> = vec![None; tokens.len()];
     let (mut tensor, mut global, mut any) = (None, None, false);
@@ -126,6 +129,15 @@ fn parse(name: &str) -> Option<Placed> {
         out
     };
     Some(Placed { name: keep(&|mark| !mark.is_some_and(is_rank)), bare: keep(&|mark| mark.is_none()), rank: tensor.or(global) })
+}
+
+/// Whether the letters of a coordinate are there at all; spares taking most names apart.
+fn may_have(name: &[u8]) -> bool {
+    name.windows(2).any(|two| match two[1] {
+        b'p' | b'P' => matches!(two[0] | 0x20, b't' | b'm' | b'p' | b'd' | b'e' | b'c'),
+        b'k' | b'K' => two[0] | 0x20 == b'n',
+        _ => false,
+    })
 }
 
 struct Token<'a> {
