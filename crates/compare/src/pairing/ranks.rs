@@ -29,7 +29,7 @@ impl Unit {
 struct Placed {
     /// Without the tensor-parallel rank.
     name: String,
-    /// Without any coordinate: pipeline, data, context and expert ranks as well.
+    /// Without any coordinate: pipeline, data, context and expert ranks and process numbers as well.
     bare: String,
     rank: Option<u64>,
 }
@@ -165,7 +165,7 @@ fn word(text: &str) -> Option<Coordinate> {
     let is = |word: &&str| text.eq_ignore_ascii_case(word);
     if ["tp", "mp"].iter().any(is) {
         Some(Coordinate::Tensor)
-    } else if ["pp", "dp", "ep", "cp"].iter().any(is) {
+    } else if ["pp", "dp", "ep", "cp", "pid"].iter().any(is) {
         Some(Coordinate::Other)
     } else {
         text.eq_ignore_ascii_case("rank").then_some(Coordinate::Global)
@@ -203,6 +203,7 @@ mod tests {
             ("a.rank0.b", "a.b", 0),
             ("TP1_PP0/layers.0.w", "layers.0.w", 1),
             ("mp_rank_03/x", "x", 3),
+            ("TP1_PP0_Rank1_pid4711/Pass00002.x", "Pass00002.x", 1),
             ("mp_rank_00_model_states.module.x", "model_states.module.x", 0),
             ("tp_rank_1/x", "x", 1),
             ("rank=2/x", "x", 2),

@@ -42,7 +42,7 @@ pub(super) struct Board<'a, 's> {
     pub(super) offset: i64,
     free: [Vec<bool>; 2],
     units: [Vec<Unit>; 2],
-    reading: OnceCell<Reading>,
+    reading: OnceCell<[Reading; 2]>,
     pairs: Vec<Pair>,
 }
 
@@ -97,16 +97,16 @@ impl<'a, 's> Board<'a, 's> {
     /// The unit's name, understood.
     pub(super) fn name(&self, side: usize, unit: usize) -> &Name {
         let unit = &self.units[side][unit];
-        unit.parsed.get_or_init(|| {
-            let reading = self.reading();
-            let four = if side == REFERENCE { reading.reference_four_norms } else { reading.candidate_four_norms };
-            Name::parse(&unit.name, reading.two_stacks, four)
-        })
+        unit.parsed.get_or_init(|| Name::parse(&unit.name, self.readings()[side]))
     }
 
-    fn reading(&self) -> Reading {
-        let names = |side: usize| self.items(side).iter().map(|item| item.name.as_str());
-        *self.reading.get_or_init(|| Reading::of(names(REFERENCE), names(CANDIDATE)))
+    fn readings(&self) -> &[Reading; 2] {
+        self.reading.get_or_init(|| {
+            let mut readings = self.sides.map(|side| Reading::of(side.items().iter().map(|item| item.name.as_str())));
+            let two_stacks = readings.iter().any(|reading| reading.two_stacks);
+            readings.iter_mut().for_each(|reading| reading.two_stacks = two_stacks);
+            readings
+        })
     }
 
     /// The layer of a name, as the candidate counts them.
