@@ -430,9 +430,9 @@ fn stats_json_is_null_where_undefined() {
     {"source": "sample.safetensors",
      "format": "safetensors",
      "tensors": [
-      {"name": "0_query", "dtype": "bf16", "shape": [1, 2, 3], "order": 0, "count": 6, "finite": 6, "mean": 17.041666666666668, "std": 37.12210052276436, "min": -1.25, "max": 100.0, "nan": 0, "inf": 0, "pos_inf": 0, "neg_inf": 0, "zero": 2, "norm": 100.0540478941257, "sum": 102.25, "sum_abs": 104.75, "max_abs": 100.0},
-      {"name": "0_key", "dtype": "f32", "shape": [2, 2], "order": 1, "count": 4, "finite": 2, "mean": -0.9499999992549419, "std": 1.050000000745058, "min": -2.0, "max": 0.10000000149011612, "nan": 1, "inf": 1, "pos_inf": 1, "neg_inf": 0, "zero": 0, "norm": 2.0024984395244916, "sum": -1.8999999985098839, "sum_abs": 2.100000001490116, "max_abs": 2.0},
-      {"name": "empty", "dtype": "f32", "shape": [0, 3], "order": 3, "count": 0, "finite": 0, "mean": null, "std": null, "min": null, "max": null, "nan": 0, "inf": 0, "pos_inf": 0, "neg_inf": 0, "zero": 0, "norm": null, "sum": null, "sum_abs": null, "max_abs": null}],
+      {"name": "0_query", "dtype": "bf16", "shape": [1, 2, 3], "order": 0, "count": 6, "finite": 6, "mean": 17.041666666666668, "std": 37.12210052276436, "min": -1.25, "max": 100.0, "nan": 0, "inf": 0, "pos_inf": 0, "neg_inf": 0, "zero": 2, "norm": 100.0540478941257, "sum": 102.25, "max_abs": 100.0},
+      {"name": "0_key", "dtype": "f32", "shape": [2, 2], "order": 1, "count": 4, "finite": 2, "mean": -0.9499999992549419, "std": 1.050000000745058, "min": -2.0, "max": 0.10000000149011612, "nan": 1, "inf": 1, "pos_inf": 1, "neg_inf": 0, "zero": 0, "norm": 2.0024984395244916, "sum": -1.8999999985098839, "max_abs": 2.0},
+      {"name": "empty", "dtype": "f32", "shape": [0, 3], "order": 3, "count": 0, "finite": 0, "mean": null, "std": null, "min": null, "max": null, "nan": 0, "inf": 0, "pos_inf": 0, "neg_inf": 0, "zero": 0, "norm": null, "sum": null, "max_abs": null}],
      "skipped": [],
      "findings": []}
     ----- stderr -----

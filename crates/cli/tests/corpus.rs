@@ -6,7 +6,7 @@
 //!
 //! Names follow the contract where the corpus has another convention:
 //! - a bare tensor has no name there; ours is the file's stem;
-//! - a dump of `{"value": tensor, "meta": ..}` written by SGLang's dumper carries its name in the file name.
+//! - names that collide there get `#2` here.
 
 use serde::Deserialize;
 use std::{
@@ -206,18 +206,14 @@ fn found(listing: &Listing, wanted: &Tensor, path: &Path, stem: &str) -> Result<
     let Some(shape) = &wanted.shape else { return Ok(()) };
     let sha256 = wanted.sha256.as_ref().or(wanted.dense_sha256.as_ref());
     let dtype = our_dtype(&wanted.dtype);
-    let name = match wanted.name.as_str() {
-        "" => stem.to_owned(),
-        "value" if stem.contains("___name=") => {
-            stem.split("___name=").nth(1).unwrap_or_default().split("___").next().unwrap_or_default().to_owned()
-        }
-        name => name.to_owned(),
-    };
+    let name = if wanted.name.is_empty() { stem } else { &wanted.name };
     // A gzip around one file and an HDF5 root keep the inner name; nothing else may differ.
     let alike = |listed: &&Listed| {
         listed.dtype == dtype && listed.shape == *shape && (wanted.lazy_only || sha256.is_none() || listed.sha256.as_ref() == sha256)
     };
-    if listing.tensors.iter().any(|listed| listed.name == name && alike(&listed)) {
+    // `'a.b'` and `a` holding `b` are two tensors with one name; the second is called `a.b#2`.
+    let called = |listed: &Listed| listed.name == name || listed.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('#'));
+    if listing.tensors.iter().any(|listed| called(listed) && alike(&listed)) {
         return Ok(());
     }
     let near: Vec<String> = listing

@@ -5,7 +5,7 @@
 //! order and never looks at a tensor, so the report does not depend on how the work was split.
 
 use crate::{
-    layout::{self, Layout},
+    layout::{self, Dims, Hints, Layout, LayoutError, SideHints, parse_steps},
     noise::{Measures, measures},
     pairing::{self, Leftover, Pair, PairError, Pairing},
     report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport},
@@ -44,7 +44,10 @@ pub enum Outcome {
     /// The shapes cannot be lined up.
     Incomparable(String),
     /// A side cannot be read.
-    Unreadable { side: &'static str, reason: String },
+    Unreadable {
+        side: &'static str,
+        reason: String,
+    },
     /// Stopped before its turn.
     NotReached,
 }
@@ -53,7 +56,13 @@ pub enum Outcome {
 const TOP: usize = 10;
 
 /// Compares two sources in this process.
-pub fn compare(reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, noise: Option<&Side<'_>>, watch: &dyn Watch) -> Result<Report, PairError> {
+pub fn compare(
+    reference: &Side<'_>,
+    candidate: &Side<'_>,
+    settings: &Settings,
+    noise: Option<&Side<'_>>,
+    watch: &dyn Watch,
+) -> Result<Report, PairError> {
     let plan = pairing::pair(reference, candidate, settings)?;
     let parts: Vec<Part> = plan.pairs.par_iter().map(|pair| work(pair, reference, candidate, settings, watch)).collect();
     let floors = noise.map(|noise| measured_floors(reference, noise, settings, watch)).transpose()?;
@@ -77,12 +86,13 @@ pub fn work(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &
         Ok(views) => views,
         Err(reason) => return part(Outcome::Unreadable { side: "candidate", reason }),
     };
-    let hints = layout::Hints::of(pair, reference, candidate, settings);
-    let aligned = match layout::align(&left, &right, &hints) {
+    let aligned = match layout::align(&left, &right, &hints(pair, reference, candidate, settings)) {
         Ok(aligned) => aligned,
+        Err(LayoutError::Read(error)) => return part(Outcome::Unreadable { side: "pair", reason: error.to_string() }),
         Err(error) => return part(Outcome::Incomparable(error.to_string())),
     };
-    let tolerance = (settings.rtol.is_some() || settings.atol.is_some()).then(|| (settings.rtol.unwrap_or(0.0), settings.atol.unwrap_or(0.0)));
+    let tolerance =
+        (settings.rtol.is_some() || settings.atol.is_some()).then(|| (settings.rtol.unwrap_or(0.0), settings.atol.unwrap_or(0.0)));
     let outcome = match totals(&*aligned.reference, &*aligned.candidate, &Options { profiles: true, top: TOP, tolerance }) {
         Ok(totals) => Outcome::Measured(Box::new(totals)),
         Err(error) => Outcome::Unreadable { side: "candidate", reason: error.to_string() },
@@ -91,8 +101,32 @@ pub fn work(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &
     Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), outcome }
 }
 
+/// What the user and the sources say about how a pair lies.
+fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings) -> Hints {
+    let dims = |side: &Side<'_>, item: usize| {
+        let said = side.items()[item].meta.as_ref()?.get("dims")?.as_str()?;
+        said.parse::<Dims>().ok()
+    };
+    let side = |side: &Side<'_>, items: &[usize]| SideHints { dims: dims(side, items[0]), ..SideHints::default() };
+    let name = &reference.items()[pair.reference[0]].name;
+    // A glob or steps that cannot be read were refused when the settings were checked.
+    let chosen =
+        settings.layouts.iter().find(|entry| globset::Glob::new(&entry.name).is_ok_and(|glob| glob.compile_matcher().is_match(name)));
+    Hints {
+        user: chosen.and_then(|entry| parse_steps(&entry.steps).ok()),
+        reference: side(reference, &pair.reference),
+        candidate: side(candidate, &pair.candidate),
+        only_equal: false,
+    }
+}
+
 /// The measures of a repeat or higher-precision run against the reference, by reference item.
-fn measured_floors(reference: &Side<'_>, noise: &Side<'_>, settings: &Settings, watch: &dyn Watch) -> Result<HashMap<usize, Measures>, PairError> {
+fn measured_floors(
+    reference: &Side<'_>,
+    noise: &Side<'_>,
+    settings: &Settings,
+    watch: &dyn Watch,
+) -> Result<HashMap<usize, Measures>, PairError> {
     let plan = pairing::pair(reference, noise, settings)?;
     let measured = plan.pairs.par_iter().filter_map(|pair| match work(pair, reference, noise, settings, watch).outcome {
         Outcome::Measured(totals) => Some((pair.reference[0], measures(&totals))),
@@ -124,18 +158,32 @@ pub fn merge(
     };
     for (side, name) in [(reference, "reference"), (candidate, "candidate")] {
         let listing = side.source().listing();
-        report.skipped.extend(listing.skipped.iter().map(|skipped| SkippedReport { side: name, name: skipped.name.clone(), reason: skipped.reason.clone() }));
+        report.skipped.extend(listing.skipped.iter().map(|skipped| SkippedReport {
+            side: name,
+            name: skipped.name.clone(),
+            reason: skipped.reason.clone(),
+        }));
         let findings = listing.findings.iter();
-        report.findings.extend(findings.map(|f| FindingReport { side: name, kind: f.kind.name(), text: f.text.clone(), attack: f.kind.is_attack() }));
+        report.findings.extend(findings.map(|f| FindingReport {
+            side: name,
+            kind: f.kind.name(),
+            text: f.text.clone(),
+            attack: f.kind.is_attack(),
+        }));
     }
     for (items, (side, name)) in plan.left_out.iter().zip([(reference, "reference"), (candidate, "candidate")]) {
-        let left_out = items.iter().map(|item| SkippedReport { side: name, name: side.items()[*item].name.clone(), reason: "left out by --only or --skip".to_owned() });
+        let left_out = items.iter().map(|item| SkippedReport {
+            side: name,
+            name: side.items()[*item].name.clone(),
+            reason: "left out by --only or --skip".to_owned(),
+        });
         report.left_out.extend(left_out);
     }
     let mut judge = Judge::default();
     let mut longest = 0;
     for (pair, part) in plan.pairs.iter().zip(parts) {
-        let names = |side: &Side<'_>, items: &[usize]| -> Vec<String> { items.iter().map(|item| side.items()[*item].name.clone()).collect() };
+        let names =
+            |side: &Side<'_>, items: &[usize]| -> Vec<String> { items.iter().map(|item| side.items()[*item].name.clone()).collect() };
         let (left, right) = (names(reference, &pair.reference), names(candidate, &pair.candidate));
         let first = &reference.items()[pair.reference[0]];
         let dtypes = [first.dtype, candidate.items()[pair.candidate[0]].dtype];
@@ -200,7 +248,10 @@ fn is_parameter(item: &crate::side::Item) -> bool {
         return true;
     }
     let last = item.name.rsplit(['.', '/', ':']).next().unwrap_or_default();
-    matches!(last, "weight" | "bias" | "kernel" | "gamma" | "beta" | "embedding" | "running_mean" | "running_var" | "weight_scale" | "qweight")
+    matches!(
+        last,
+        "weight" | "bias" | "kernel" | "gamma" | "beta" | "embedding" | "running_mean" | "running_var" | "weight_scale" | "qweight"
+    )
 }
 
 fn leftovers(left: &[Leftover], side: &Side<'_>, other: &Side<'_>) -> Vec<LeftoverReport> {

@@ -4,7 +4,9 @@
 //! Three stages that share no state: *plan* (pairs and layouts from headers and sketches), *work* (one item a pair, independent and
 //! repeatable), *merge* (fixed order). `diff` runs them in one process; nothing in them needs that.
 
+pub mod engine;
 pub mod layout;
+pub mod mapfile;
 pub mod noise;
 pub mod pairing;
 pub mod report;
@@ -12,4 +14,8 @@ pub mod settings;
 pub mod side;
 pub mod verdict;
 
+pub use engine::{Watch, compare};
+pub use report::{Overall, Report};
 pub use settings::{Rule, Settings};
+pub use side::Side;
+pub use verdict::{Origin, Verdict};

@@ -105,3 +105,218 @@ impl Default for Settings {
         }
     }
 }
+
+/// Why settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    #[error("the settings are not valid TOML: {0}")]
+    Toml(Box<toml::de::Error>),
+    #[error("the settings are not valid JSON: {0}")]
+    Json(serde_json::Error),
+    #[error("the settings are not to be written: {0}")]
+    Write(toml::ser::Error),
+    #[error("`{key}` is {value}, which is not {wanted}")]
+    Range { key: &'static str, value: f64, wanted: &'static str },
+    #[error("`{name}` is no rule{}; the rules are {}", nearest(.name), Rule::ALL.map(Rule::name).join(", "))]
+    UnknownRule { name: String },
+    #[error("`--match` names no rule")]
+    NoRule,
+    #[error("`exec:` names no program")]
+    NoProgram,
+    #[error("`{text}` is not `NAME: steps`")]
+    Layout { text: String },
+}
+
+fn nearest(name: &str) -> String {
+    let alike = |rule: &Rule| strsim::normalized_damerau_levenshtein(name, rule.name());
+    let best = Rule::ALL.into_iter().max_by(|a, b| alike(a).total_cmp(&alike(b))).filter(|rule| alike(rule) >= 0.6);
+    best.map_or_else(String::new, |rule| format!(", did you mean `{}`", rule.name()))
+}
+
+impl Rule {
+    pub const ALL: [Self; 9] = [
+        Self::Manual,
+        Self::LayerStage,
+        Self::Exact,
+        Self::Normalized,
+        Self::Pattern,
+        Self::Plugin,
+        Self::Fuzzy,
+        Self::Shape,
+        Self::Values,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Manual => "manual",
+            Self::LayerStage => "layer_stage",
+            Self::Exact => "exact",
+            Self::Normalized => "normalized",
+            Self::Pattern => "pattern",
+            Self::Plugin => "plugin",
+            Self::Fuzzy => "fuzzy",
+            Self::Shape => "shape",
+            Self::Values => "values",
+        }
+    }
+
+    pub fn parse(name: &str) -> Result<Self, ConfigError> {
+        Self::ALL.into_iter().find(|rule| rule.name() == name).ok_or_else(|| ConfigError::UnknownRule { name: name.to_owned() })
+    }
+}
+
+impl Settings {
+    /// From a `--config` file's text: JSON when it begins with a brace, else TOML.
+    pub fn from_text(text: &str) -> Result<Self, ConfigError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let settings: Self = if text.trim_start().starts_with('{') {
+            serde_json::from_str(text).map_err(ConfigError::Json)?
+        } else {
+            toml::from_str(text).map_err(|error| ConfigError::Toml(Box::new(error)))?
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Everything, defaults included, for `--save-config`.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml::to_string_pretty(self).map_err(ConfigError::Write)
+    }
+
+    /// Whether the numbers make sense, wherever they came from.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let value = self.fuzzy_threshold;
+        if !(0.0..=1.0).contains(&value) {
+            return Err(ConfigError::Range { key: "fuzzy_threshold", value, wanted: "between 0 and 1" });
+        }
+        for (key, value) in [("rtol", self.rtol), ("atol", self.atol)] {
+            if let Some(value) = value.filter(|value| !value.is_finite() || *value < 0.0) {
+                return Err(ConfigError::Range { key, value, wanted: "a number from 0" });
+            }
+        }
+        Ok(())
+    }
+
+    /// `--match layer_stage,exact,exec:PROG`: the rules in this order and no others.
+    pub fn set_match(&mut self, text: &str) -> Result<(), ConfigError> {
+        let (mut rules, mut plugins) = (Vec::new(), Vec::new());
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            let rule = match word.strip_prefix("exec:").map(str::trim) {
+                Some("") => return Err(ConfigError::NoProgram),
+                Some(program) => {
+                    plugins.push(program.to_owned());
+                    Rule::Plugin
+                }
+                None => Rule::parse(word)?,
+            };
+            if !rules.contains(&rule) {
+                rules.push(rule);
+            }
+        }
+        if rules.is_empty() {
+            return Err(ConfigError::NoRule);
+        }
+        self.rules = rules;
+        // `plugin` by its name means the programs of the config file.
+        if !plugins.is_empty() {
+            self.plugins = plugins;
+        }
+        Ok(())
+    }
+}
+
+impl LayoutOverride {
+    /// `NAME: permute(0,2,1) squeeze(0)`. Names may hold colons, steps do not.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let wrong = || ConfigError::Layout { text: text.to_owned() };
+        let (name, steps) = text.rsplit_once(':').map(|(name, steps)| (name.trim(), steps.trim())).ok_or_else(wrong)?;
+        if name.is_empty() || steps.is_empty() || name.ends_with(':') {
+            return Err(wrong());
+        }
+        Ok(Self { name: name.to_owned(), steps: steps.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_setting() -> Settings {
+        Settings {
+            rules: vec![Rule::Exact, Rule::Values],
+            patterns: vec![Pattern { reference: r"(?<a>\d+)\.x".to_owned(), candidate: Some("(?<a>.)".to_owned()) }],
+            plugins: vec!["./pair.py --fast".to_owned()],
+            fuzzy_threshold: 0.5,
+            layer_offset: Some(-3),
+            map: vec![MapEntry { reference: Names::Many(vec!["q".to_owned(), "k".to_owned()]), candidate: Names::One("qk".to_owned()) }],
+            layouts: vec![LayoutOverride { name: "a*".to_owned(), steps: "permute(0,2,1) squeeze(0)".to_owned() }],
+            only: vec!["*attn*".to_owned()],
+            skip: vec!["x".to_owned()],
+            rtol: Some(1e-5),
+            atol: None,
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_read_back() {
+        for settings in [Settings::default(), every_setting()] {
+            assert_eq!(Settings::from_text(&settings.to_toml().unwrap()).unwrap(), settings);
+            assert_eq!(Settings::from_text(&serde_json::to_string(&settings).unwrap()).unwrap(), settings);
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_the_default() {
+        assert_eq!(Settings::from_text("").unwrap(), Settings::default());
+        assert_eq!(Settings::from_text("{}").unwrap(), Settings::default());
+        let settings = Settings::from_text("rules = ['fuzzy', 'layer_stage']\nlayer_offset = 2").unwrap();
+        assert_eq!((settings.rules, settings.layer_offset), (vec![Rule::Fuzzy, Rule::LayerStage], Some(2)));
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_it() {
+        for text in ["fuzy_threshold = 0.5", "{\"fuzy_threshold\": 0.5}", "[[map]]\nreference = 'a'\ncandidate = 'b'\nfuzy_threshold = 1"] {
+            let error = Settings::from_text(text).unwrap_err().to_string();
+            assert!(error.contains("fuzy_threshold"), "{error}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_errors() {
+        let error = Settings::from_text("fuzzy_threshold = 1.5").unwrap_err().to_string();
+        assert_eq!(error, "`fuzzy_threshold` is 1.5, which is not between 0 and 1");
+        assert!(Settings::from_text("rtol = -1.0").is_err());
+        assert!(Settings::from_text("atol = nan").is_err());
+    }
+
+    #[test]
+    fn match_gives_the_rules_in_order() {
+        let mut settings = Settings::default();
+        settings.set_match(" exact, exec:./pair.py -x ,layer_stage,exact").unwrap();
+        assert_eq!(settings.rules, [Rule::Exact, Rule::Plugin, Rule::LayerStage]);
+        assert_eq!(settings.plugins, ["./pair.py -x"]);
+        let error = settings.set_match("exact,layerstage").unwrap_err().to_string();
+        assert!(error.starts_with("`layerstage` is no rule, did you mean `layer_stage`; the rules are manual, "), "{error}");
+        assert!(matches!(settings.set_match(","), Err(ConfigError::NoRule)));
+        assert!(matches!(settings.set_match("exec:"), Err(ConfigError::NoProgram)));
+        assert_eq!(settings.rules.len(), 3, "a mistake changes nothing");
+    }
+
+    #[test]
+    fn every_rule_has_the_name_it_is_saved_under() {
+        for rule in Rule::ALL {
+            assert_eq!(serde_json::to_value(rule).unwrap(), rule.name());
+            assert_eq!(Rule::parse(rule.name()).unwrap(), rule);
+        }
+    }
+
+    #[test]
+    fn a_layout_is_a_name_and_steps() {
+        let layout = LayoutOverride::parse("a::b.weight : permute(0,2,1) squeeze(0)").unwrap();
+        assert_eq!((layout.name.as_str(), layout.steps.as_str()), ("a::b.weight", "permute(0,2,1) squeeze(0)"));
+        for text in ["", "a", "a:", ": squeeze(0)", "a::"] {
+            assert!(LayoutOverride::parse(text).is_err(), "{text}");
+        }
+    }
+}

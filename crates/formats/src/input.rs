@@ -26,16 +26,6 @@ impl Input {
         let last = self.name.rsplit(['/', '\\']).next().unwrap_or_default();
         last.rsplit_once('.').map(|(_, ext)| ext.to_ascii_lowercase()).unwrap_or_default()
     }
-
-    /// A part of the file as an input of its own, for formats that hold other formats.
-    pub(crate) fn part(&self, name: impl Into<String>, range: std::ops::Range<u64>) -> Result<Self, Fault> {
-        let name = name.into();
-        let bytes = self
-            .bytes
-            .slice(range.clone())
-            .ok_or_else(|| Fault::Truncated { what: format!("`{name}` ends at byte {}, the file at {}", range.end, self.bytes.len()) })?;
-        Ok(Self { name, path: None, bytes })
-    }
 }
 
 /// What every reader is given besides the bytes.

@@ -39,6 +39,7 @@ const FORMATS: &[Format] = &[
     Format { recognise: crate::torch::zip::recognise, read: crate::torch::zip::read },
     Format { recognise: crate::torch::legacy::recognise, read: crate::torch::legacy::read },
     Format { recognise: crate::torch::tar::recognise, read: crate::torch::tar::read },
+    Format { recognise: crate::torch::dcp::recognise, read: crate::torch::dcp::read },
     Format { recognise: crate::onnx::recognise, read: crate::onnx::read },
     Format { recognise: crate::msgpack::recognise, read: crate::msgpack::read },
     Format { recognise: crate::torch::plain::recognise, read: crate::torch::plain::read },
@@ -152,6 +153,11 @@ impl Source {
         for value in &mut contents.values {
             if value.name.is_empty() {
                 value.name.clone_from(&stem);
+            }
+        }
+        for skipped in &mut contents.skipped {
+            if skipped.name.is_empty() {
+                skipped.name.clone_from(&stem);
             }
         }
         if !contents.ordered {

@@ -1,7 +1,7 @@
 //! `stats` against a plain AVX2 sum over the same mapped, pre-faulted bytes with the same threads, as a ratio in one run.
 //!
 //! `TWINSCOPE_BENCH_GIB` sets how much (default 2), `TWINSCOPE_BENCH_DTYPES` which (default `f32,bf16`; also `f16`, `f64`, `i32`, `u8`),
-//! `TWINSCOPE_BENCH_ROUNDS` how often. Machines are noisy, so each pass is timed in slices of 16 MiB, the two take turns pass by pass (which
+//! `TWINSCOPE_BENCH_ROUNDS` how often. Machines are noisy, so each pass is timed in slices of 4 MiB, the two take turns pass by pass (which
 //! keeps the caches cold), and the speed is that of the best (and of the median) time of every slice, put together. Above the floor or not is printed, not enforced.
 
 use rayon::prelude::*;
@@ -64,7 +64,7 @@ fn main() {
     }
 }
 
-const SLICE: usize = 16 << 20;
+const SLICE: usize = 4 << 20;
 
 /// Seconds that each slice took, in each pass.
 struct Passes(Vec<Vec<f64>>);

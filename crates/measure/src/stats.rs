@@ -8,7 +8,7 @@
 //! - Sums are within `1e-12 · Σ|x|`, in practice within a few 1e-16. Squares beyond the range of `f64` are measured scaled, so std and norm
 //!   are right for numbers up to the largest; [`Stats::squares`] says so. A sum or a norm that is itself beyond `f64` is infinite.
 //!
-//! Work is split every [`CHUNK`] elements, each chunk every [`BLOCK`], and merged left to right, so 1 and 64 threads print the same digits.
+//! Work is split every `CHUNK` elements, each chunk every `BLOCK`, and merged left to right, so 1 and 64 threads print the same digits.
 //! None of this depends on the order of the elements, so a view is read in the order of its memory, and what a stride of 0 repeats
 //! is read once: a transposed tensor has the digits of the original, and 10^12 copies of one number take no time.
 
@@ -24,9 +24,9 @@ use std::borrow::Cow;
 use twinscope_tensor::{DType, Kind, Packing, Quant, ReadError, View, decode, slice::Cut};
 
 /// What one thread takes at a time. A multiple of every packing's unit.
-const CHUNK: usize = 1 << 16;
-/// What one kernel call takes: 16 KiB of bf16, 32 KiB of f32, still close by should they be needed again.
-const BLOCK: usize = 1 << 13;
+const CHUNK: usize = 1 << 17;
+/// What one kernel call takes: 32 KiB of bf16, 64 KiB of f32, still close by should they be needed again.
+const BLOCK: usize = 1 << 14;
 /// Chunks whose states are kept before they are merged: 2 MiB of them at most, however long the tensor.
 const SPAN: usize = 1 << 14;
 
@@ -430,7 +430,7 @@ impl State for Ints {
     }
 }
 
-/// One block of integers of one width; 8192 of them fit the sum, which is twice as wide.
+/// One block of integers of one width; 16,384 of them fit the sum, which is twice as wide.
 macro_rules! ints {
     ($wide:ty, $values:expr, $differences:expr) => {{
         let values = $values;

@@ -1,5 +1,6 @@
 //! The words: what a tensor is, before any file and after any opinion. No I/O here.
 
+pub mod assembly;
 pub mod blocks;
 pub mod bytes;
 pub mod decode;
@@ -11,10 +12,10 @@ pub mod shape;
 mod shortest;
 pub mod slice;
 pub mod source;
-pub mod text;
 pub mod value;
 pub mod view;
 
+pub use assembly::Assembly;
 pub use bytes::{Bytes, Shrunk, Storage};
 pub use decode::{f32_values, f64_values};
 pub use dtype::{BlockType, DType, Kind, Packing, TimeUnit};

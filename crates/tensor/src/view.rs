@@ -408,6 +408,92 @@ impl View {
         self.restrided(shape, strides, self.offset, quant)
     }
 
+    /// A dimension as several: `[.., h*d, ..]` to `[.., h, d, ..]`, the first the slowest. `None` when the sizes do not multiply to the
+    /// dimension, or when it carries a scale for each of its indices, which two dimensions cannot name.
+    pub fn split(&self, axis: usize, sizes: &[u64]) -> Option<Self> {
+        let dim = *self.shape.dims().get(axis)?;
+        if Shape::from(sizes.to_vec()).elements() != Some(dim) {
+            return None;
+        }
+        let mut steps = vec![0i64; sizes.len()];
+        let mut step = self.strides[axis];
+        for (slot, size) in steps.iter_mut().zip(sizes).rev() {
+            *slot = step;
+            step = step.saturating_mul((*size).max(1).min(i64::MAX as u64) as i64);
+        }
+        let quant = match self.quant.as_deref() {
+            Some(Quant::Channel { axis: along, .. }) if *along == axis && sizes.len() != 1 => return None,
+            Some(Quant::Channel { axis: along, scales, zero_points }) if *along > axis => {
+                let axis = along + sizes.len() - 1;
+                Some(Arc::new(Quant::Channel { axis, scales: scales.clone(), zero_points: zero_points.clone() }))
+            }
+            _ => self.quant.clone(),
+        };
+        let (mut shape, mut strides) = (self.shape.dims().to_vec(), self.strides.clone());
+        shape.splice(axis..=axis, sizes.iter().copied());
+        strides.splice(axis..=axis, steps);
+        Some(self.restrided(shape, strides, self.offset, quant))
+    }
+
+    /// `count` neighbouring dimensions as one, when one stride can step through them; `None` when the elements lie otherwise.
+    pub fn merge(&self, axis: usize, count: usize) -> Option<Self> {
+        let range = axis..axis.checked_add(count)?;
+        let dims = self.shape.dims().get(range.clone())?;
+        let whole: u64 = if dims.contains(&0) { 0 } else { dims.iter().product() };
+        if count == 0 {
+            return None;
+        }
+        let mut inner: Option<(i64, u64)> = None;
+        for (dim, stride) in dims.iter().zip(&self.strides[range.clone()]).rev().filter(|(dim, _)| **dim != 1) {
+            match inner {
+                Some((step, size)) if self.elements > 0 && *stride != step.checked_mul(size as i64)? => return None,
+                Some((step, size)) => inner = Some((step, size.saturating_mul(*dim))),
+                None => inner = Some((*stride, *dim)),
+            }
+        }
+        let quant = match self.quant.as_deref() {
+            Some(Quant::Channel { axis: along, scales, zero_points }) if *along >= axis => {
+                if range.contains(along) && dims[along - axis] != whole {
+                    return None;
+                }
+                let axis = if range.contains(along) { axis } else { along + 1 - count };
+                Some(Arc::new(Quant::Channel { axis, scales: scales.clone(), zero_points: zero_points.clone() }))
+            }
+            _ => self.quant.clone(),
+        };
+        let (mut shape, mut strides) = (self.shape.dims().to_vec(), self.strides.clone());
+        shape.splice(range.clone(), [whole]);
+        strides.splice(range, [inner.map_or(1, |(step, _)| step)]);
+        Some(self.restrided(shape, strides, self.offset, quant))
+    }
+
+    /// Without a dimension of one element; `None` when it has another number of them.
+    pub fn squeeze(&self, axis: usize) -> Option<Self> {
+        (*self.shape.dims().get(axis)? == 1).then(|| {
+            let mut cuts: Vec<crate::slice::Cut> =
+                self.shape.dims()[..axis].iter().map(|dim| crate::slice::Cut::Range { start: 0, step: 1, len: *dim }).collect();
+            cuts.push(crate::slice::Cut::Index(0));
+            self.slice(&cuts)
+        })
+    }
+
+    /// With a dimension of one element more, before `axis`; `None` when there is no such place.
+    pub fn unsqueeze(&self, axis: usize) -> Option<Self> {
+        if axis > self.shape.rank() {
+            return None;
+        }
+        let quant = match self.quant.as_deref() {
+            Some(Quant::Channel { axis: along, scales, zero_points }) if *along >= axis => {
+                Some(Arc::new(Quant::Channel { axis: along + 1, scales: scales.clone(), zero_points: zero_points.clone() }))
+            }
+            _ => self.quant.clone(),
+        };
+        let (mut shape, mut strides) = (self.shape.dims().to_vec(), self.strides.clone());
+        shape.insert(axis, 1);
+        strides.insert(axis, 1);
+        Some(self.restrided(shape, strides, self.offset, quant))
+    }
+
     /// The scale and zero point of the `flat`-th element.
     pub fn quant_at(&self, flat: u64) -> Option<(f64, f64)> {
         match self.quant.as_deref()? {

@@ -14,7 +14,7 @@ use crate::{
 };
 use serde::Serialize;
 use std::{io::Write, path::PathBuf};
-use twinscope_tensor::{Plain, PlainValue, View, slice, text};
+use twinscope_tensor::{Plain, PlainValue, View, slice};
 
 /// Print values, NumPy slice syntax
 ///
@@ -118,7 +118,7 @@ impl Show {
         layout::write(out, dims, edge, width, &mut |index, cell| {
             use std::fmt::Write;
             // Strings print with their escapes. Writing to a string does not fail.
-            let _ = write!(cell, "{}", text::value(view, index));
+            let _ = write!(cell, "{}", view.value(index));
         })?;
         Ok(())
     }
@@ -164,7 +164,7 @@ fn nested(out: &mut dyn Write, view: &View) -> anyhow::Result<()> {
     let mut opening = dims.len();
     loop {
         write!(out, "{:[<opening$}", "")?;
-        serde_json::to_writer(&mut *out, &text::value(view, &index).to_json())?;
+        serde_json::to_writer(&mut *out, &view.value(&index).to_json())?;
         // How many dimensions end with this value.
         let ended = index.iter().zip(dims).rev().take_while(|(at, dim)| **at + 1 == **dim).count();
         write!(out, "{:]<ended$}", "")?;

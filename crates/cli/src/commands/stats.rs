@@ -231,7 +231,6 @@ struct Row<'a> {
     zero: Option<u64>,
     norm: Option<json::Number>,
     sum: Option<Exact>,
-    sum_abs: Option<Exact>,
     max_abs: Option<Exact>,
     /// Said only when the squares left the range of f64 and were measured scaled.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -261,7 +260,6 @@ impl<'a> Row<'a> {
             zero: counts.map(|counts| counts.zeros),
             norm: stats.norm().map(json::Number),
             sum: stats.sum().map(Exact),
-            sum_abs: stats.sum_abs().map(Exact),
             max_abs: stats.max_abs().map(Exact),
             squares: stats.squares().and_then(|squares| match squares {
                 Squares::InRange => None,

@@ -1,12 +1,31 @@
 //! How two tensors line up: the steps that make the candidate's shape the reference's, kept so that they can be read and repeated.
 //!
 //! Equal shapes need no steps, whatever the values say: a rearrangement that would make them agree is then a cause, not a layout.
+//! Otherwise [`align`] lists the steps that shapes allow (`permute`, `ranks`) and the values choose among them (`sample`): a
+//! bounded number of elements is read, wherever they lie. [`apply`] repeats steps that were found elsewhere.
 
-use serde::Serialize;
-use twinscope_tensor::{Operand, Shape};
+mod align;
+mod dims;
+mod parse;
+mod permute;
+mod ranks;
+mod sample;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod words;
 
-/// One step, applied to the candidate (or to the parts of the side that has several).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+pub use align::align;
+pub use dims::{Dims, DimsError};
+pub use parse::{StepsError, parse_steps};
+pub use steps::apply;
+
+use serde::{Deserialize, Serialize};
+use twinscope_tensor::{Operand, ReadError, Shape};
+
+/// One step. Steps follow each other: an axis counts the dimensions that the steps before have left. Steps without a side are the
+/// candidate's. A side of several parts takes every step in each of its parts, until they are one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "step")]
 #[non_exhaustive]
 pub enum Step {
@@ -31,16 +50,21 @@ pub enum Step {
         axis: usize,
         count: usize,
     },
-    /// The parts one after another.
+    /// Every `parts` parts, one after another.
     Concat {
         side: Which,
         axis: usize,
         parts: usize,
     },
-    /// The parts added up: partial sums of the ranks.
+    /// Every `parts` parts added up: partial sums of the ranks.
     Sum {
         side: Which,
         parts: usize,
+    },
+    /// Only these parts, in this order: ranks that hold the same are read once.
+    Keep {
+        side: Which,
+        parts: Vec<usize>,
     },
     /// Only this range: rank zero's slice, or padding cut off.
     Cut {
@@ -50,32 +74,46 @@ pub enum Step {
         len: u64,
         why: CutReason,
     },
-    /// Indices along an axis in another order: zigzag sequence parallelism, interleaved heads of a packed `qkv`.
+    /// Indices along an axis in another order.
     Reorder {
         side: Which,
         axis: usize,
-        why: String,
+        order: Order,
     },
     /// Both as one row: the last resort.
     Flatten,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What order an axis is in, and so how to put it right.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+#[non_exhaustive]
+pub enum Order {
+    /// Rank `r` of `n` holds chunks `r` and `2n - 1 - r` of the sequence; the chunks are put in order.
+    Zigzag { ranks: u64 },
+    /// Every group holds its share of each piece (`[kv, q per kv + 2, d]`); the pieces are put one after another.
+    Unpack { groups: u64, sizes: Vec<u64> },
+    /// The other way: pieces of these sizes one after another become groups that hold a share of each.
+    Pack { groups: u64, sizes: Vec<u64> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Which {
     Reference,
     Candidate,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutReason {
     RankZero,
     Padding,
+    User,
 }
 
 /// What speaks for the steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
     Shape,
@@ -85,12 +123,43 @@ pub enum Evidence {
 }
 
 /// The steps and what speaks for them.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
     /// `[1, 8, 76, 64] -> [76, 8, 64]: drop dim 0, swap dims 0 and 1`; for equal shapes just the shape.
     pub text: String,
     pub steps: Vec<Step>,
     pub by: Evidence,
+}
+
+/// What is known about the two sides beyond their shapes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Hints {
+    /// Steps the user decided ([`parse_steps`]): taken as they are. `parts: 0` stands for all parts.
+    pub user: Option<Vec<Step>>,
+    pub reference: SideHints,
+    pub candidate: SideHints,
+    /// Unequal shapes are incomparable, as when every tensor of one source is compared with every other.
+    pub only_equal: bool,
+}
+
+/// What is known about one side.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SideHints {
+    pub dims: Option<Dims>,
+    /// Parallel axes and their sizes, the slowest first, as the parts are ordered: `[("cp", 2), ("tp", 4)]`.
+    pub ranks: Vec<(String, usize)>,
+    pub parts: Parts,
+}
+
+/// What several views on one side are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parts {
+    #[default]
+    Unknown,
+    /// Shards, partial sums or copies, in rank order.
+    Ranks,
+    /// Different tensors that the other side has fused: `q`, `k`, `v`.
+    Pieces,
 }
 
 /// Two sides of one shape.
@@ -108,8 +177,23 @@ impl std::fmt::Debug for Aligned {
 
 /// No steps make the shapes equal.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{reference:?} and {candidate:?} cannot be lined up")]
+#[error("{} and {} cannot be lined up", words::shapes(.reference), words::shapes(.candidate))]
 pub struct Incomparable {
     pub reference: Vec<Shape>,
     pub candidate: Vec<Shape>,
+}
+
+/// Why two sides are not lined up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutError {
+    #[error(transparent)]
+    Incomparable(#[from] Incomparable),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Steps that were given, by a user or by a plan, do not fit.
+    #[error("step {nth}, {step}, does not fit {}", words::shapes(.shapes))]
+    Step { nth: usize, step: String, shapes: Vec<Shape> },
+    #[error("the steps leave {} and {}, which are not one shape", words::shapes(.reference), words::shapes(.candidate))]
+    Unequal { reference: Vec<Shape>, candidate: Vec<Shape> },
 }

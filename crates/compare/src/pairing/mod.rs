@@ -1,4 +1,38 @@
 //! Which tensor is which: a chain of rules, each pair keeping the rule that made it.
+//!
+//! Manual pairs come first, then the rules in the order the settings give; what one rule pairs, the next ones do not see. Rules look at
+//! whole tensors: the shards of the ranks are put together before and taken apart after. Everything ends in exactly one
+//! place. `only` and `skip` are applied last, because a pair counts by either of its names.
+
+mod alone;
+mod assignment;
+#[cfg(test)]
+mod chain;
+mod exact;
+mod families;
+mod filter;
+mod fuzzy;
+mod groups;
+mod layer_stage;
+mod leftovers;
+mod manual;
+mod names;
+mod normalized;
+mod offset;
+mod pattern;
+mod plugin;
+mod ranks;
+mod rules;
+mod shape;
+mod similarity;
+mod sketch;
+#[cfg(test)]
+mod testing;
+mod values;
+
+pub use alone::{all_pairs, rank_by_sketch};
+pub use plugin::PluginFault;
+pub use sketch::Sketch;
 
 use crate::{Settings, settings::Rule, side::Side};
 
@@ -40,10 +74,34 @@ pub struct Pairing {
 pub enum PairError {
     #[error("`{pattern}` is not a regular expression: {source}")]
     Pattern { pattern: String, source: regex::Error },
-    #[error("the map names `{name}`, which {side} does not have")]
-    MapName { name: String, side: &'static str },
+    #[error("`{pattern}` has no named group `(?<name>...)` that both sides share; pairs are tensors whose named groups are equal")]
+    PatternGroups { pattern: String },
+    #[error("the map names `{name}`, which {side} does not have{}", did_you_mean(.nearest))]
+    MapName { name: String, side: &'static str, nearest: Option<String> },
+    #[error("the map names `{name}` of {side} twice")]
+    MapTwice { name: String, side: &'static str },
+    #[error("the map has an entry without a name on {side}")]
+    MapEmpty { side: &'static str },
+    #[error("`{glob}` is not a glob: {source}")]
+    Glob { glob: String, source: globset::Error },
+    #[error("`{program}`, asked for pairs, {fault}")]
+    Plugin { program: String, fault: PluginFault },
 }
 
-pub fn pair(_reference: &Side<'_>, _candidate: &Side<'_>, _settings: &Settings) -> Result<Pairing, PairError> {
-    Ok(Pairing::default())
+fn did_you_mean(nearest: &Option<String>) -> String {
+    nearest.as_ref().map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"))
+}
+
+/// How messages call the sides, by index.
+const SIDES: [&str; 2] = ["the reference", "the candidate"];
+
+pub fn pair(reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings) -> Result<Pairing, PairError> {
+    let filter = filter::Filter::new(settings)?;
+    let mut board = rules::Board::new([reference, candidate], settings);
+    manual::pair(&mut board)?;
+    board.read_layers();
+    for rule in &settings.rules {
+        rules::apply(*rule, &mut board)?;
+    }
+    Ok(filter.apply(board.finish(), [reference, candidate]))
 }

@@ -25,8 +25,6 @@ pub(crate) struct ZipEntry {
     /// Where its packed bytes are in the archive's bytes. Empty when `fault` is set.
     pub(crate) packed: Range<u64>,
     pub(crate) unpacked_len: u64,
-    /// 0 when the writer did not compute it (torch can be told not to). Never checked unless asked.
-    pub(crate) crc: u32,
     /// Why this entry must not be read.
     pub(crate) fault: Option<Fault>,
 }
@@ -78,7 +76,6 @@ pub(crate) fn list(bytes: &Bytes) -> Result<Vec<ZipEntry>, Fault> {
             },
             packed: 0..0,
             unpacked_len: record.unpacked,
-            crc: record.crc,
             fault: None,
         };
         match locate(all, &entry, record.flags, offset, record.packed, directory.start) {
@@ -175,7 +172,6 @@ struct Record {
     name: String,
     flags: u16,
     method: u16,
-    crc: u32,
     packed: u64,
     unpacked: u64,
     header: u64,
@@ -198,7 +194,7 @@ fn read_record(all: &[u8], at: u64, end: u64) -> Result<(Record, u64), Fault> {
     let extra = at + 46 + name_len;
     let (unpacked, packed, header) = wide(all, extra..extra + extra_len, [unpacked, packed, header])
         .ok_or_else(|| corrupt(format!("`{name}` needs 64-bit sizes and does not have them")))?;
-    Ok((Record { name, flags: half(8)?, method: half(10)?, crc: word(16)?, packed, unpacked, header }, next))
+    Ok((Record { name, flags: half(8)?, method: half(10)?, packed, unpacked, header }, next))
 }
 
 /// Replaces the fields that are all ones by those of the zip64 extra field, in its order; `None` when they are missing.

@@ -20,7 +20,7 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
     super::read_unpacked(input, context, unpack, "tar.zst")
 }
 
-fn unpack(input: &Input, context: &Context) -> Result<Bytes, Fault> {
+pub(crate) fn unpack(input: &Input, context: &Context) -> Result<Bytes, Fault> {
     let packed = Counted::new(&input.bytes);
     let bound = Bound::packed(&packed, &context.limits).capped(context.budget.left());
     let bytes = context.cache.stream(&input.name, &mut Frames::new(&packed), &bound)?;

@@ -29,6 +29,8 @@ struct SpecialFolder {
 #[rustfmt::skip]
 const SPECIAL: &[SpecialFolder] = &[
     SpecialFolder { recognise: crate::run::recognise_folder, read: crate::run::read_folder },
+    SpecialFolder { recognise: crate::torch::dcp::recognise_folder, read: crate::torch::dcp::read_folder },
+    SpecialFolder { recognise: crate::torch::zero::recognise_folder, read: crate::torch::zero::read_folder },
 ];
 
 /// Reads a folder, as itself or as a bundle of its files.

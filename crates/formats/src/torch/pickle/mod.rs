@@ -3,8 +3,8 @@
 mod graph;
 mod machine;
 
-pub(crate) use graph::{Chain, Graph, Id, NIL, Node};
-pub(crate) use machine::{End, Pickle, unpickle};
+pub(crate) use graph::{Graph, Id, NIL, Node};
+pub(crate) use machine::{Pickle, unpickle};
 
 #[cfg(test)]
 mod tests;

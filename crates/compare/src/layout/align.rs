@@ -1,0 +1,213 @@
+//! The search: what the user said, what the dims declare, what the shapes allow, and of that what the values confirm.
+
+use super::{
+    Aligned, Evidence, Hints, Incomparable, LayoutError, Order, Parts, Step, Which,
+    permute::{self, Way},
+    ranks::{self, Whole},
+    sample::{self, MOST_PLANS},
+    steps,
+};
+use twinscope_tensor::{Shape, View};
+
+/// Most ways from one shape to another that split or merge, alone and for every way to put parts together.
+const WAYS: usize = 256;
+const WAYS_OF_PARTS: usize = 12;
+/// More parts than this are put together only as declared, or along an axis.
+const MOST_RANKS: usize = 64;
+
+/// Both sides as operands of one shape, with the steps that make them so. Several views on a side are the parts of one tensor.
+///
+/// Equal shapes are taken as they are. Reads at most a few thousand elements of each side, whatever their size.
+pub fn align(reference: &[View], candidate: &[View], hints: &Hints) -> Result<Aligned, LayoutError> {
+    if let Some(user) = &hints.user {
+        return steps::aligned(user.clone(), reference, candidate, Evidence::User);
+    }
+    let declared = hints.reference.dims.is_some() || hints.candidate.dims.is_some();
+    if let ([r], [c]) = (reference, candidate)
+        && r.shape() == c.shape()
+        && !(hints.reference.dims.is_some() && hints.candidate.dims.is_some())
+    {
+        return steps::aligned(Vec::new(), reference, candidate, Evidence::Shape);
+    }
+    let incomparable = || Incomparable { reference: shapes(reference), candidate: shapes(candidate) };
+    if reference.is_empty() || candidate.is_empty() {
+        return Err(incomparable().into());
+    }
+    if declared && let Some(found) = by_dims(reference, candidate, hints)? {
+        return Ok(found);
+    }
+    if let Some(steps) = part_by_part(reference, candidate) {
+        return steps::aligned(steps, reference, candidate, Evidence::Shape);
+    }
+    if hints.only_equal {
+        return Err(incomparable().into());
+    }
+    let wholes = |views: &[View], side, kind| {
+        let dims: Vec<&[u64]> = views.iter().map(|view| view.shape().dims()).collect();
+        let kind = if views.len() > MOST_RANKS { Parts::Pieces } else { kind };
+        ranks::wholes(&dims, side, kind)
+    };
+    let left = wholes(reference, Which::Reference, hints.reference.parts);
+    let right = wholes(candidate, Which::Candidate, hints.candidate.parts);
+    search(&left, &right, reference, candidate)?.ok_or_else(|| incomparable().into())
+}
+
+fn shapes(views: &[View]) -> Vec<Shape> {
+    views.iter().map(|view| view.shape().clone()).collect()
+}
+
+/// As many parts of the same shapes on both sides: nothing to find out, any axis will do.
+fn part_by_part(reference: &[View], candidate: &[View]) -> Option<Vec<Step>> {
+    let parts = reference.len();
+    if parts != candidate.len() || !reference.iter().zip(candidate).all(|(r, c)| r.shape() == c.shape()) {
+        return None;
+    }
+    if parts == 1 {
+        return Some(Vec::new());
+    }
+    let rank = reference[0].shape().rank();
+    (0..rank.max(1)).find_map(|axis| {
+        let steps = [Which::Reference, Which::Candidate].map(|side| Step::Concat { side, axis, parts }).to_vec();
+        steps::run(&steps, reference, candidate).is_ok().then_some(steps)
+    })
+}
+
+/// What the dims strings say. What they leave open is searched; `None` when they do not fit the tensors.
+fn by_dims(reference: &[View], candidate: &[View], hints: &Hints) -> Result<Option<Aligned>, LayoutError> {
+    let sides = [(reference, &hints.reference, Which::Reference), (candidate, &hints.candidate, Which::Candidate)];
+    let [left, right] = sides.map(|(views, hints, side)| match &hints.dims {
+        Some(dims) => dims.assemble(side, views.len(), &hints.ranks).and_then(|steps| assembled(steps, views)).into_iter().collect(),
+        None => {
+            let dims: Vec<&[u64]> = views.iter().map(|view| view.shape().dims()).collect();
+            ranks::wholes(&dims, side, hints.parts)
+        }
+    });
+    if let (Some(r), Some(c), [left], [right]) = (&hints.reference.dims, &hints.candidate.dims, left.as_slice(), right.as_slice())
+        && let Some(rearranged) = r.line_up(&left.dims, c, &right.dims)
+    {
+        let steps = [left.steps.clone(), right.steps.clone(), rearranged].concat();
+        if let Ok(found) = steps::aligned(steps, reference, candidate, Evidence::Declared) {
+            return Ok(Some(found));
+        }
+    }
+    // One declared side tells only how its parts go together.
+    if reference.len() == 1 && candidate.len() == 1 {
+        return Ok(None);
+    }
+    let found = search(&left, &right, reference, candidate)?;
+    Ok(found.map(|mut found| {
+        found.layout.by = Evidence::Declared;
+        found
+    }))
+}
+
+/// The shape that assembling leaves, by doing it.
+fn assembled(steps: Vec<Step>, views: &[View]) -> Option<Whole> {
+    let dims = steps::assembled_dims(&steps, views)?;
+    Some(Whole { steps, dims, cost: 0, joined: None })
+}
+
+/// The plan that the values confirm, or the simplest that the shapes allow.
+fn search(left: &[Whole], right: &[Whole], reference: &[View], candidate: &[View]) -> Result<Option<Aligned>, LayoutError> {
+    let take = |plan: &Way, by| steps::aligned(plan.steps.clone(), reference, candidate, by).map(Some);
+    let plans = whole_plans(left, right);
+    let first = sample::choose(&plans, reference, candidate)?;
+    if let Some(choice) = first
+        && choice.agrees
+    {
+        return take(&plans[choice.plan], choice.by);
+    }
+    let (cuts, by_shape): (Vec<Way>, Vec<bool>) = cut_plans(left, right).into_iter().map(|cut| (cut.way, cut.by_shape)).unzip();
+    if let Some(choice) = sample::choose(&cuts, reference, candidate)?
+        && choice.agrees
+    {
+        return take(&cuts[choice.plan], choice.by);
+    }
+    if let Some(choice) = first {
+        return take(&plans[choice.plan], choice.by);
+    }
+    match by_shape.iter().position(|believable| *believable) {
+        Some(at) => take(&cuts[at], Evidence::Shape),
+        None => Ok(None),
+    }
+}
+
+fn elements(dims: &[u64]) -> Option<u64> {
+    Shape::from(dims.to_vec()).elements()
+}
+
+/// Plans that use every element, the cheapest first.
+fn whole_plans(left: &[Whole], right: &[Whole]) -> Vec<Way> {
+    let mut plans = Vec::new();
+    let alone = left.len() == 1 && right.len() == 1;
+    for r in left {
+        for c in right {
+            if elements(&r.dims) != elements(&c.dims) || elements(&r.dims).is_none() {
+                continue;
+            }
+            let base = |middle: &[Step], way: &Way, price: u32| {
+                let steps = [&r.steps, &c.steps, middle, &way.steps].concat();
+                Way { steps, cost: r.cost + c.cost + way.cost + price }
+            };
+            let most = match alone {
+                true if permute::same_dims(&c.dims, &r.dims) => MOST_PLANS,
+                true => WAYS,
+                false => WAYS_OF_PARTS,
+            };
+            let ways = permute::ways(&c.dims, &r.dims, most);
+            plans.extend(ways.iter().map(|way| base(&[], way, 0)));
+            plans.extend(packed(r, c, &ways));
+            if !permute::nests(&c.dims, &r.dims) {
+                plans.push(base(&[], &Way { steps: vec![Step::Flatten], cost: permute::FLATTEN }, 0));
+            }
+        }
+    }
+    sorted(plans)
+}
+
+/// Pieces of one side interleaved in the other's one tensor.
+fn packed(r: &Whole, c: &Whole, ways: &[Way]) -> Vec<Way> {
+    let mut plans = Vec::new();
+    for way in ways.iter().take(3) {
+        let cost = r.cost + c.cost + way.cost;
+        if let Some((axis, sizes)) = &r.joined {
+            for (groups, price) in ranks::groupings(sizes) {
+                let order = Order::Unpack { groups, sizes: sizes.clone() };
+                let reorder = Step::Reorder { side: Which::Candidate, axis: *axis, order };
+                let steps = [r.steps.clone(), c.steps.clone(), way.steps.clone(), vec![reorder]].concat();
+                plans.push(Way { steps, cost: cost + price });
+            }
+        }
+        if let Some((axis, sizes)) = &c.joined {
+            for (groups, price) in ranks::groupings(sizes) {
+                let order = Order::Pack { groups, sizes: sizes.clone() };
+                let reorder = Step::Reorder { side: Which::Candidate, axis: *axis, order };
+                let steps = [r.steps.clone(), c.steps.clone(), vec![reorder], way.steps.clone()].concat();
+                plans.push(Way { steps, cost: cost + price });
+            }
+        }
+    }
+    plans
+}
+
+fn cut_plans(left: &[Whole], right: &[Whole]) -> Vec<ranks::CutWay> {
+    let mut plans = Vec::new();
+    for r in left {
+        for c in right {
+            for mut cut in ranks::cuts(&r.dims, &c.dims) {
+                cut.way.steps = [r.steps.clone(), c.steps.clone(), cut.way.steps].concat();
+                cut.way.cost += r.cost + c.cost;
+                plans.push(cut);
+            }
+        }
+    }
+    plans.sort_by_key(|cut| cut.way.cost);
+    plans.truncate(MOST_PLANS);
+    plans
+}
+
+fn sorted(mut plans: Vec<Way>) -> Vec<Way> {
+    plans.sort_by_key(|plan| plan.cost);
+    plans.truncate(MOST_PLANS);
+    plans
+}

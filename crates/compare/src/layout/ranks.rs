@@ -1,0 +1,223 @@
+//! Several parts as one tensor: shards on an axis, partial sums, copies, zigzag sequences, grids of two, fused packings.
+
+use super::{CutReason, Order, Parts, Step, Which, permute};
+use permute::Way;
+
+/// One way to put the parts of a side together.
+#[derive(Clone, Debug)]
+pub(super) struct Whole {
+    pub steps: Vec<Step>,
+    pub dims: Vec<u64>,
+    pub cost: u32,
+    /// The axis the parts lie along and what each has of it, when they may be the pieces of a fused tensor.
+    pub joined: Option<(usize, Vec<u64>)>,
+}
+
+const CONCAT: u32 = 10;
+const COPIES: u32 = 20;
+const SUM: u32 = 30;
+const DUPLICATES: u32 = 40;
+const ZIGZAG: u32 = 60;
+const GRID: u32 = 70;
+const PACKED: u32 = 80;
+const CUT: u32 = 100;
+
+/// The ways to make one tensor of the parts, from their shapes alone.
+pub(super) fn wholes(shapes: &[&[u64]], side: Which, kind: Parts) -> Vec<Whole> {
+    let (Some(first), count) = (shapes.first(), shapes.len()) else { return Vec::new() };
+    if count == 1 {
+        return vec![Whole { steps: Vec::new(), dims: first.to_vec(), cost: 0, joined: None }];
+    }
+    let rank = first.len();
+    let mut all = Vec::new();
+    for axis in 0..rank.max(1) {
+        let Some((dims, sizes)) = joined(shapes, axis) else { continue };
+        let concat = Step::Concat { side, axis, parts: count };
+        // Equal costs would leave the choice between axes to chance.
+        let cost = CONCAT + axis as u32;
+        let pieces = (kind != Parts::Ranks).then(|| (axis, sizes.clone()));
+        all.push(Whole { steps: vec![concat.clone()], dims: dims.clone(), cost, joined: pieces });
+        if kind == Parts::Pieces || rank == 0 {
+            continue;
+        }
+        if sizes.iter().all(|size| size == &sizes[0] && size % 2 == 0 && *size > 0) {
+            let zigzag = Step::Reorder { side, axis, order: Order::Zigzag { ranks: count as u64 } };
+            let cost = ZIGZAG + axis as u32;
+            all.push(Whole { steps: vec![concat.clone(), zigzag], dims: dims.clone(), cost, joined: None });
+        }
+        for (nth, sizes) in fused_sizes(dims[axis]).into_iter().enumerate() {
+            if sizes.iter().all(|size| size.is_multiple_of(count as u64)) {
+                let order = Order::Unpack { groups: count as u64, sizes };
+                let steps = vec![concat.clone(), Step::Reorder { side, axis, order }];
+                all.push(Whole { steps, dims: dims.clone(), cost: PACKED + nth as u32, joined: None });
+            }
+        }
+    }
+    if kind != Parts::Pieces && shapes.iter().all(|shape| shape == first) {
+        all.extend(of_equal_ranks(first, count, side));
+    }
+    all
+}
+
+/// Sums, copies, duplicates and grids: what only ranks of one shape can be.
+fn of_equal_ranks(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
+    let whole = |steps, dims, cost| Whole { steps, dims, cost, joined: None };
+    let mut all = vec![
+        whole(vec![Step::Keep { side, parts: vec![0] }], shape.to_vec(), COPIES),
+        whole(vec![Step::Sum { side, parts: count }], shape.to_vec(), SUM),
+    ];
+    for inner in (2..count).filter(|inner| count.is_multiple_of(*inner)) {
+        let outer = count / inner;
+        for axis in 0..shape.len() {
+            // Fewer heads than ranks: neighbours hold the same ones.
+            let mut dims = shape.to_vec();
+            dims[axis] = dims[axis].saturating_mul(outer as u64);
+            let keep = Step::Keep { side, parts: (0..count).step_by(inner).collect() };
+            all.push(whole(vec![keep, Step::Concat { side, axis, parts: outer }], dims, DUPLICATES + axis as u32));
+            for across in (0..shape.len()).filter(|across| *across != axis) {
+                let mut dims = shape.to_vec();
+                dims[axis] = dims[axis].saturating_mul(inner as u64);
+                dims[across] = dims[across].saturating_mul(outer as u64);
+                let grid = vec![Step::Concat { side, axis, parts: inner }, Step::Concat { side, axis: across, parts: outer }];
+                let mut zigzag = grid.clone();
+                zigzag.push(Step::Reorder { side, axis: across, order: Order::Zigzag { ranks: outer as u64 } });
+                all.push(whole(grid, dims.clone(), GRID));
+                all.push(whole(zigzag, dims, GRID + ZIGZAG));
+            }
+        }
+    }
+    all
+}
+
+fn joined(shapes: &[&[u64]], axis: usize) -> Option<(Vec<u64>, Vec<u64>)> {
+    let first = shapes[0];
+    if first.is_empty() {
+        return shapes.iter().all(|shape| shape.is_empty()).then(|| (vec![shapes.len() as u64], vec![1; shapes.len()]));
+    }
+    let fits = |shape: &&[u64]| shape.len() == first.len() && (0..first.len()).all(|at| at == axis || shape[at] == first[at]);
+    if !shapes.iter().all(fits) {
+        return None;
+    }
+    let sizes: Vec<u64> = shapes.iter().map(|shape| shape[axis]).collect();
+    let mut dims = first.to_vec();
+    dims[axis] = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(*size))?;
+    Some((dims, sizes))
+}
+
+/// What an axis of fused weights can be made of: gate and up, query, key and value, with up to sixteen queries a key.
+fn fused_sizes(total: u64) -> Vec<Vec<u64>> {
+    let mut all = Vec::new();
+    if total > 0 && total.is_multiple_of(2) {
+        all.push(vec![total / 2; 2]);
+    }
+    for queries in (1..=16).filter(|queries| total > 0 && total.is_multiple_of(queries + 2)) {
+        let key = total / (queries + 2);
+        all.push(vec![queries * key, key, key]);
+    }
+    all
+}
+
+/// In how many groups pieces of these sizes can be interleaved, and the price of each.
+pub(super) fn groupings(sizes: &[u64]) -> Vec<(u64, u32)> {
+    let common = sizes.iter().copied().fold(0, permute::gcd);
+    let groups = permute::divisors(common).into_iter().filter(|groups| *groups > 1 && sizes.len() > 1);
+    groups.take(64).enumerate().map(|(nth, groups)| (groups, PACKED + nth as u32)).collect()
+}
+
+/// A way that leaves something out, and whether the shapes alone make it believable.
+#[derive(Clone, Debug)]
+pub(super) struct CutWay {
+    pub way: Way,
+    pub by_shape: bool,
+}
+
+/// The ways to line up shapes that differ in one dimension: its first indices are kept, the others are other ranks' or padding.
+pub(super) fn cuts(reference: &[u64], candidate: &[u64]) -> Vec<CutWay> {
+    // One number is in no recognisable way a part of many.
+    if reference.iter().all(|dim| *dim == 1) || candidate.iter().all(|dim| *dim == 1) || [reference, candidate].concat().contains(&0) {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    // A dimension that one side does not have is one of size one there.
+    let places = |dims: &[u64]| (0..dims.len()).filter(|at| dims[*at] != 1).map(Some).chain([None]).collect::<Vec<_>>();
+    for r in places(reference) {
+        for c in places(candidate) {
+            let (theirs, ours) = (r.map_or(1, |at| reference[at]), c.map_or(1, |at| candidate[at]));
+            if theirs == ours || rest(reference, r) != rest(candidate, c) {
+                continue;
+            }
+            let (side, axis, len) = if theirs > ours { (Which::Reference, r, ours) } else { (Which::Candidate, c, theirs) };
+            let (Some(axis), largest) = (axis, theirs.max(ours)) else { continue };
+            let (mut from, mut to) = (candidate.to_vec(), reference.to_vec());
+            match side {
+                Which::Reference => to[axis] = len,
+                Which::Candidate => from[axis] = len,
+            }
+            let ratio = largest / len;
+            let why = if largest.is_multiple_of(len) { CutReason::RankZero } else { CutReason::Padding };
+            let believable = match why {
+                CutReason::RankZero => ratio.is_power_of_two() && ratio <= 64,
+                _ => largest.is_multiple_of(8) && largest - len <= largest / 4,
+            };
+            let by_shape = believable && reference.len() == candidate.len() && reference.len() > 1;
+            let cut = Step::Cut { side, axis, start: 0, len, why };
+            // What is cut and refactored besides could be anything.
+            let simple = |way: &Way| !way.steps.iter().any(|step| matches!(step, Step::Split { .. } | Step::Merge { .. }));
+            for way in permute::ways(&from, &to, 64).into_iter().filter(simple) {
+                let steps = [vec![cut.clone()], way.steps].concat();
+                all.push(CutWay { way: Way { steps, cost: way.cost + CUT + axis as u32 }, by_shape });
+            }
+        }
+    }
+    all.extend(two_cuts(reference, candidate));
+    all
+}
+
+/// Batch and sequence both longer: only in place, and only when the values say so.
+fn two_cuts(reference: &[u64], candidate: &[u64]) -> Option<CutWay> {
+    let differing: Vec<usize> =
+        (0..reference.len()).filter(|at| reference.len() == candidate.len() && reference[*at] != candidate[*at]).collect();
+    if differing.len() != 2 || reference.len() < 3 {
+        return None;
+    }
+    let cut = |axis: &usize| {
+        let (r, c) = (reference[*axis], candidate[*axis]);
+        let side = if r > c { Which::Reference } else { Which::Candidate };
+        Step::Cut { side, axis: *axis, start: 0, len: r.min(c), why: CutReason::Padding }
+    };
+    Some(CutWay { way: Way { steps: differing.iter().map(cut).collect(), cost: 2 * CUT }, by_shape: false })
+}
+
+/// The other dimensions, sorted, without those of one.
+fn rest(dims: &[u64], without: Option<usize>) -> Vec<u64> {
+    let mut rest: Vec<u64> = (0..dims.len()).filter(|at| Some(*at) != without && dims[*at] != 1).map(|at| dims[at]).collect();
+    rest.sort_unstable();
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_the_divisors_of_every_size() {
+        let groups: Vec<u64> = groupings(&[24, 12, 12]).into_iter().map(|(groups, _)| groups).collect();
+        assert_eq!(groups, [2, 3, 4, 6, 12]);
+        assert!(groupings(&[7]).is_empty());
+        assert_eq!(groupings(&[9, 9]).len(), 2);
+    }
+
+    #[test]
+    fn one_number_is_no_part_of_many() {
+        assert!(cuts(&[1], &[8]).is_empty());
+        assert!(cuts(&[4, 4], &[]).is_empty());
+        assert!(cuts(&[3, 4], &[5]).is_empty());
+    }
+
+    #[test]
+    fn the_first_of_eight_is_rank_zeros() {
+        let all = cuts(&[8, 64, 76, 64], &[1, 64, 76, 64]);
+        let expected = [Step::Cut { side: Which::Reference, axis: 0, start: 0, len: 1, why: CutReason::RankZero }];
+        assert!(all.iter().any(|cut| cut.by_shape && cut.way.steps == expected), "{all:?}");
+    }
+}

@@ -1,0 +1,364 @@
+//! Which plan the values speak for, from a bounded number of elements at fixed places.
+//!
+//! Two values agree by `1 / (1 + 20 |c - r| / s)` with `s = max(|r|, |c|) + 0.1 median |r|`: 1 when equal, about 0.8 with one percent of
+//! noise, near 0 for strangers. A plan's agreement is the mean, so a broken head or token lowers it by its share and no more. Where
+//! nothing agrees (a scale, a sign, a bias in between), the correlation of the ranks decides.
+//!
+//! A plan is worse than the best when the mean difference is beyond four standard errors; of those that are not, the simplest is
+//! taken. Plans that lost are not read again, so the larger samples are for close races.
+
+use super::{Evidence, LayoutError, Step, Which, permute::Way, steps};
+use std::collections::HashMap;
+use twinscope_tensor::{Operand, ReadError, View};
+
+/// Elements read of each plan, growing while the race is open.
+const STAGES: [usize; 3] = [64, 512, 4096];
+/// Most plans that are listed: every permutation of seven dimensions.
+pub(super) const MOST_PLANS: usize = 5040;
+/// How many plans a stage may read at most, the simplest first.
+const PLANS: [usize; 3] = [MOST_PLANS, 256, 32];
+/// Where most of the reference is one value (zeros, a mask), the others are looked for among this many times as many.
+const SEARCHED: usize = 16;
+/// How far above chance the agreement must be, as a share of what chance leaves; and where nothing less simple can be meant.
+const CONVINCING: f64 = 0.2;
+const BEYOND_DOUBT: f64 = 0.75;
+/// Where no plan of the smallest sample is this far above chance, larger samples of strangers would be read for nothing.
+const HOPEFUL: f64 = 0.1;
+/// Plans up to these costs race together.
+const PRICES: [u32; 3] = [35, 75, u32::MAX];
+/// Rank correlation that is not by chance, and the lead that separates two plans.
+const CORRELATED: f64 = 0.5;
+const CORRELATION_LEAD: f64 = 0.1;
+/// How many plans are looked at for that, the simplest first.
+const CORRELATED_PLANS: usize = 64;
+
+/// A plan, and whether the values stand behind it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Choice {
+    pub plan: usize,
+    pub by: Evidence,
+    pub agrees: bool,
+}
+
+/// One plan's values beside the reference's.
+#[derive(Clone, Debug, Default)]
+struct Read {
+    reference: Vec<f64>,
+    candidate: Vec<f64>,
+    /// All there is was read.
+    all: bool,
+}
+
+/// The plan to take; `plans` are sorted by cost. `None` when none of them can be carried out.
+///
+/// Simple plans race first. One that agrees nearly everywhere is not raced against the many that are less simple.
+pub(super) fn choose(plans: &[Way], reference: &[View], candidate: &[View]) -> Result<Option<Choice>, LayoutError> {
+    let mut reader = Reader { reference, candidate, places: HashMap::new() };
+    let (mut choice, mut done) = (None, 0);
+    // When there were more plans than are listed, the right one may be missing and its neighbours agree here and there.
+    let complete = plans.len() < MOST_PLANS;
+    let least = if complete { CONVINCING } else { BEYOND_DOUBT };
+    for price in PRICES {
+        let end = plans.partition_point(|plan| plan.cost <= price);
+        if end == done {
+            continue;
+        }
+        done = end;
+        let (found, clear) = race(&plans[..end], &mut reader, least);
+        choice = found;
+        if clear {
+            break;
+        }
+    }
+    if complete && choice.is_none_or(|choice: Choice| !choice.agrees) {
+        choice = correlated(plans, &mut reader).or(choice);
+    }
+    for view in reference.iter().chain(candidate) {
+        view.check().map_err(ReadError::from)?;
+    }
+    Ok(choice)
+}
+
+/// The best of these plans, and whether it is beyond doubt.
+fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, bool) {
+    let mut alive: Vec<usize> = (0..plans.len()).collect();
+    let (mut simplest, mut tried, mut lost) = (None, 0, false);
+    let mut reads: Vec<(usize, Read)> = Vec::new();
+    for (stage, want) in STAGES.into_iter().enumerate() {
+        alive.truncate(PLANS[stage]);
+        reads = alive.iter().filter_map(|plan| Some((*plan, reader.read(&plans[*plan].steps, want)?))).collect();
+        if stage == 0 {
+            tried = reads.len();
+            simplest = reads.first().map(|(plan, _)| *plan);
+        }
+        let before = reads.len();
+        keep_the_best(&mut reads);
+        lost |= reads.len() < before;
+        alive = reads.iter().map(|(plan, _)| *plan).collect();
+        let told = reads.iter().any(|(_, read)| !read.all && !constant(&read.reference));
+        let hopeful = reads.iter().any(|(_, read)| above_chance(read) > HOPEFUL);
+        if alive.len() < 2 || !told || !hopeful {
+            break;
+        }
+    }
+    let (Some(simplest), Some((first, read))) = (simplest, reads.first()) else { return (None, false) };
+    let above = above_chance(read);
+    let agrees = above > least;
+    let choice = match agrees && (lost || tried == 1) {
+        true => Choice { plan: *first, by: Evidence::Values, agrees },
+        false => Choice { plan: simplest, by: Evidence::Shape, agrees },
+    };
+    // In a small tensor a neighbouring plan may be right in most places; nothing less than everywhere is beyond doubt.
+    let clear = if read.all { above >= 1.0 } else { above > BEYOND_DOUBT };
+    (Some(choice), clear)
+}
+
+fn constant(values: &[f64]) -> bool {
+    values.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits())
+}
+
+/// Leaves the reads that are not clearly worse than the best.
+fn keep_the_best(reads: &mut Vec<(usize, Read)>) {
+    let scores: Vec<Vec<f64>> = reads.iter().map(|(_, read)| agreements(read)).collect();
+    let Some(best) = scores.iter().max_by(|a, b| mean(a).total_cmp(&mean(b))) else { return };
+    let all = reads.iter().all(|(_, read)| read.all);
+    let keep: Vec<bool> = scores.iter().map(|score| !clearly_worse(best, score, all)).collect();
+    let mut keep = keep.into_iter();
+    reads.retain(|_| keep.next().unwrap_or(false));
+}
+
+fn clearly_worse(best: &[f64], other: &[f64], all: bool) -> bool {
+    if all && mean(best) == 1.0 {
+        return mean(other) < 1.0;
+    }
+    let differences: Vec<f64> = best.iter().zip(other).map(|(a, b)| a - b).collect();
+    let (count, lead) = (differences.len().max(1) as f64, mean(&differences));
+    let spread = (differences.iter().map(|d| (d - lead).powi(2)).sum::<f64>() / count).sqrt();
+    // When every element was seen there is no luck of the draw, only the noise of the values.
+    let (errors, least) = if all { (1.0, 0.02) } else { (4.0, 0.01) };
+    lead > least + errors * spread / count.sqrt()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+}
+
+fn agreements(read: &Read) -> Vec<f64> {
+    let scale = 0.1 * median(&read.reference);
+    read.reference.iter().zip(&read.candidate).map(|(r, c)| agreement(*r, *c, scale)).collect()
+}
+
+fn agreement(r: f64, c: f64, scale: f64) -> f64 {
+    if r == c || (r.is_nan() && c.is_nan()) {
+        return 1.0;
+    }
+    if !r.is_finite() || !c.is_finite() {
+        return 0.0;
+    }
+    // Halved first: the difference of two finite values can be infinite.
+    let (difference, size) = ((c / 2.0 - r / 2.0).abs(), r.abs().max(c.abs()) / 2.0 + scale / 2.0);
+    1.0 / (1.0 + 20.0 * difference / size)
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sizes: Vec<f64> = values.iter().map(|value| value.abs()).filter(|size| size.is_finite() && *size > 0.0).collect();
+    let middle = sizes.len() / 2;
+    if sizes.is_empty() { 0.0 } else { *sizes.select_nth_unstable_by(middle, f64::total_cmp).1 }
+}
+
+/// How far the agreement is above what the same values would have in another order, as a share of what that leaves.
+fn above_chance(read: &Read) -> f64 {
+    let scale = 0.1 * median(&read.reference);
+    let count = read.reference.len();
+    let found = mean(&agreements(read));
+    let shifted = [1, count / 3 + 1, count / 2 + 1];
+    let chance = |shift: &usize| {
+        let others = (0..count).map(|at| agreement(read.reference[at], read.candidate[(at + shift) % count.max(1)], scale));
+        mean(&others.collect::<Vec<_>>())
+    };
+    let chance = mean(&shifted.iter().map(chance).collect::<Vec<_>>());
+    if chance < 1.0 { (found - chance) / (1.0 - chance) } else { 0.0 }
+}
+
+/// The simplest plan whose ranks correlate like the best's, when that is more than chance and not every plan's.
+fn correlated(plans: &[Way], reader: &mut Reader<'_>) -> Option<Choice> {
+    let mut correlation = |plan: usize, want: usize| {
+        let read = reader.read(&plans[plan].steps, want).filter(|read| read.reference.len() >= 16)?;
+        Some((plan, rank_correlation(&read.reference, &read.candidate).abs()))
+    };
+    let first: Vec<(usize, f64)> = (0..plans.len().min(CORRELATED_PLANS)).filter_map(|plan| correlation(plan, STAGES[0])).collect();
+    let likely = first.iter().filter(|(_, rough)| *rough > CORRELATED - 2.0 * CORRELATION_LEAD);
+    let found: Vec<(usize, f64)> = likely.filter_map(|(plan, _)| correlation(*plan, STAGES[1])).collect();
+    let best = found.iter().map(|(_, correlation)| *correlation).fold(0.0, f64::max);
+    let close: Vec<usize> = found.iter().filter(|(_, c)| *c > best - CORRELATION_LEAD).map(|(plan, _)| *plan).collect();
+    let decides = best > CORRELATED && (close.len() < first.len() || first.len() == 1);
+    decides.then(|| Choice { plan: close[0], by: Evidence::Values, agrees: true })
+}
+
+fn rank_correlation(a: &[f64], b: &[f64]) -> f64 {
+    let (a, b) = (ranks(a), ranks(b));
+    let (ma, mb) = (mean(&a), mean(&b));
+    let (mut top, mut left, mut right) = (0.0, 0.0, 0.0);
+    for (x, y) in a.iter().zip(&b) {
+        top += (x - ma) * (y - mb);
+        left += (x - ma).powi(2);
+        right += (y - mb).powi(2);
+    }
+    if left > 0.0 && right > 0.0 { top / (left * right).sqrt() } else { 0.0 }
+}
+
+/// Places in sorted order; equal values share theirs.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut at = 0;
+    while at < order.len() {
+        let end = at + order[at..].iter().take_while(|i| values[**i].total_cmp(&values[order[at]]).is_eq()).count();
+        order[at..end].iter().for_each(|i| ranks[*i] = (at + end) as f64 / 2.0);
+        at = end;
+    }
+    ranks
+}
+
+struct Reader<'a> {
+    reference: &'a [View],
+    candidate: &'a [View],
+    /// Where to read, and the reference there, by the reference's own steps.
+    places: HashMap<(String, usize), Places>,
+}
+
+#[derive(Clone)]
+struct Places {
+    flat: Vec<u64>,
+    values: Vec<f64>,
+}
+
+impl Reader<'_> {
+    /// The values of a plan; `None` when it cannot be carried out or has no numbers.
+    fn read(&mut self, steps: &[Step], want: usize) -> Option<Read> {
+        let (reference, candidate) = steps::run(steps, self.reference, self.candidate).ok()?;
+        let per = reference.dtype().values_per_element();
+        if !reference.dtype().has_numbers() || !candidate.dtype().has_numbers() || reference.is_empty() {
+            return Some(Read { all: true, ..Read::default() });
+        }
+        let own: Vec<&Step> = steps.iter().filter(|step| step.side() == Which::Reference || **step == Step::Flatten).collect();
+        // Candidates may not change where a reference without steps is read.
+        let key = if own.is_empty() { String::new() } else { format!("{own:?}") };
+        let places = self.places.entry((key, want)).or_insert_with(|| places(&reference, want));
+        let other = candidate.dtype().values_per_element();
+        let mut read = Read { all: reference.len() <= want as u64, ..Read::default() };
+        let values = values(&candidate, &places.flat);
+        // A real number beside a complex one: the real parts.
+        let shared = per.min(other);
+        for at in 0..places.flat.len() {
+            read.reference.extend_from_slice(&places.values[at * per..at * per + shared]);
+            read.candidate.extend_from_slice(&values[at * other..at * other + shared]);
+        }
+        Some(read)
+    }
+}
+
+/// Places that tell plans apart: all, or scattered ones, with those that hold the most common value in the minority.
+fn places(reference: &dyn Operand, want: usize) -> Places {
+    let len = reference.len();
+    if len <= want as u64 {
+        let flat: Vec<u64> = (0..len).collect();
+        return Places { values: values(reference, &flat), flat };
+    }
+    let per = reference.dtype().values_per_element();
+    let mut flat = scattered(len, want);
+    let mut found = values(reference, &flat);
+    if let Some(common) = most_common(&found) {
+        let mut many = if len <= (want * SEARCHED) as u64 { (0..len).collect() } else { scattered(len, want * SEARCHED) };
+        let all = values(reference, &many);
+        let rare: Vec<bool> = all.chunks(per).map(|item| item.iter().any(|value| value.to_bits() != common)).collect();
+        let mut rares: Vec<u64> = many.iter().zip(&rare).filter(|(_, rare)| **rare).map(|(place, _)| *place).collect();
+        thin(&mut rares, want - want / 4);
+        let mut nth = 0;
+        many.retain(|_| (!rare[nth], nth += 1).0);
+        thin(&mut many, want - rares.len());
+        flat = [rares, many].concat();
+        flat.sort_unstable();
+        found = values(reference, &flat);
+    }
+    Places { flat, values: found }
+}
+
+/// Evenly spaced items, `most` at most.
+fn thin(items: &mut Vec<u64>, most: usize) {
+    if items.len() > most {
+        *items = (0..most).map(|at| items[at * items.len() / most]).collect();
+    }
+}
+
+/// The bits of a value that more than half of all have.
+fn most_common(values: &[f64]) -> Option<u64> {
+    let mut bits: Vec<u64> = values.iter().map(|value| value.to_bits()).collect();
+    let middle = bits.len() / 2;
+    if bits.is_empty() {
+        return None;
+    }
+    let candidate = *bits.select_nth_unstable(middle).1;
+    (bits.iter().filter(|other| **other == candidate).count() * 2 > bits.len()).then_some(candidate)
+}
+
+/// Fixed places without a period: the same ones on every machine, in ascending order because that is how files are read best.
+fn scattered(len: u64, count: usize) -> Vec<u64> {
+    let mut places: Vec<u64> = (0..count as u64)
+        .map(|at| {
+            let mut bits = (at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ len;
+            bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+            (bits ^ bits >> 31) % len
+        })
+        .collect();
+    places.sort_unstable();
+    places
+}
+
+fn values(operand: &dyn Operand, places: &[u64]) -> Vec<f64> {
+    let (mut scratch, mut one, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < places.len() {
+        // Neighbours are read together.
+        let run = places[at..].iter().zip(places[at]..).take_while(|(place, next)| *place == next).count();
+        operand.f64_values(places[at], run, &mut scratch, &mut one);
+        all.extend_from_slice(&one);
+        at += run;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_agrees_and_strangers_do_not() {
+        assert_eq!(agreement(1.0, 1.0, 0.1), 1.0);
+        assert_eq!(agreement(f64::NAN, f64::NAN, 0.1), 1.0);
+        assert_eq!(agreement(f64::NAN, 1.0, 0.1), 0.0);
+        assert_eq!(agreement(f64::INFINITY, 1.0, 0.1), 0.0);
+        assert!(agreement(f64::MAX, f64::MIN, 0.1) < 0.1);
+        assert!(agreement(1.0, 1.01, 0.1) > 0.8);
+        assert!(agreement(1.0, -1.0, 0.1) < 0.05);
+        assert_eq!(agreement(0.0, -0.0, 0.0), 1.0);
+    }
+
+    #[test]
+    fn ranks_share_places() {
+        assert_eq!(ranks(&[3.0, 1.0, 3.0, 2.0]), [3.0, 0.5, 3.0, 1.5]);
+        assert!((rank_correlation(&[1.0, 2.0, 3.0, 4.0], &[-1.0, -2.0, -30.0, -31.0]) + 1.0).abs() < 1e-12);
+        assert_eq!(rank_correlation(&[1.0, 1.0], &[1.0, 2.0]), 0.0);
+    }
+
+    #[test]
+    fn the_rare_values_of_a_sparse_tensor_are_found() {
+        let bytes: Vec<u8> = (0..40_000u32).flat_map(|at| if at % 97 == 5 { at as f32 } else { 0.0 }.to_le_bytes()).collect();
+        let view = View::new(twinscope_tensor::DType::F32, [40_000].into(), bytes.into()).unwrap();
+        let places = places(&view, 512);
+        assert_eq!(places.flat.len(), 512);
+        assert!(places.values.iter().filter(|value| **value != 0.0).count() > 60);
+    }
+}

@@ -1,0 +1,217 @@
+//! What the parts of a transformer are called: Hugging Face (llama, bert, gpt2, neox, opt), Megatron, vLLM, GGUF, candle, burn and meta's own
+//! names, as phrases of simplified words (see [`super::names`]), each giving the stage they mean.
+//!
+//! A phrase counts only where it stands: `dense` under attention is the output projection, `c proj` under the feed-forward is `down`.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+/// Where in a name a phrase stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    Attention,
+    Mlp,
+    /// In a layer, outside attention and feed-forward.
+    Layer,
+    /// Outside the layers.
+    Top,
+    Anywhere,
+}
+
+/// Wrappers that say nothing, dropped from the front of a name, longest first.
+pub(super) const PREFIXES: &[&[&str]] = &[
+    &["model", "state", "dict"],
+    &["base", "model"],
+    &["language", "model"],
+    &["text", "model"],
+    &["inner", "model"],
+    &["forward", "module"],
+    &["gpt", "neox"],
+    &["model", "states"],
+    &["state", "dict"],
+    &["model"],
+    &["module"],
+    &["transformer"],
+    &["bert"],
+    &["roberta"],
+    &["backbone"],
+    &["params"],
+    &["net"],
+];
+
+/// Wrappers that say nothing wherever they stand.
+pub(super) const WRAPPERS: &[&[&str]] = &[&["fsdp", "wrapped", "module"], &["checkpoint", "wrapped", "module"], &["orig", "mod"]];
+
+/// Words that are followed by a layer's number.
+pub(super) const LAYER_WORDS: &[&str] = &["layers", "layer", "blocks", "block", "blk", "h", "resblocks", "resblock"];
+
+/// What holds the parts of attention or feed-forward.
+const CONTAINERS: &[(Place, &str)] = &[
+    (Place::Attention, "self attn"),
+    (Place::Attention, "attn self"),
+    (Place::Attention, "attn attn"),
+    (Place::Attention, "attn"),
+    (Place::Attention, "mha"),
+    (Place::Attention, "multi head attn"),
+    (Place::Attention, "sa"),
+    (Place::Mlp, "mlp"),
+    (Place::Mlp, "block sparse moe"),
+];
+
+const PHRASES: &[(Place, &str, &[&str])] = &[
+    (Place::Attention, "attn_q", &["q proj", "q", "query", "queries", "wq", "query proj", "linear q", "q lin", "to q"]),
+    (Place::Attention, "attn_k", &["k proj", "k", "key", "keys", "wk", "key proj", "linear k", "k lin", "to k"]),
+    (Place::Attention, "attn_v", &["v proj", "v", "value", "values", "wv", "value proj", "linear v", "v lin", "to v"]),
+    (
+        Place::Attention,
+        "attn_o",
+        &[
+            "o proj",
+            "o",
+            "out proj",
+            "output proj",
+            "wo",
+            "output dense",
+            "dense",
+            "linear proj",
+            "c proj",
+            "output",
+            "proj",
+            "out",
+            "out lin",
+            "to out",
+            "linear o",
+        ],
+    ),
+    (
+        Place::Attention,
+        "attn_qkv",
+        &["qkv proj", "qkv", "query key value", "c attn", "linear qkv", "wqkv", "in proj", "w qkv", "qkv linear"],
+    ),
+    (Place::Attention, "attn_kv", &["kv proj", "kv", "key value", "linear kv", "wkv"]),
+    (Place::Attention, "q_norm", &["q norm", "query norm"]),
+    (Place::Attention, "k_norm", &["k norm", "key norm"]),
+    (Place::Attention, "norm1", &["norm", "linear qkv norm"]),
+    (Place::Attention, "attn_out_norm", &["output norm"]),
+    (Place::Attention, "post_attn_norm", &["post norm"]),
+    (Place::Mlp, "mlp_gate", &["gate proj", "gate", "w1", "linear gate", "wi 0"]),
+    (
+        Place::Mlp,
+        "mlp_up",
+        &[
+            "up proj",
+            "up",
+            "w3",
+            "c fc",
+            "fc1",
+            "fc in",
+            "dense h to 4h",
+            "linear fc1",
+            "intermediate dense",
+            "wi 1",
+            "wi",
+            "lin1",
+            "linear 1",
+        ],
+    ),
+    (
+        Place::Mlp,
+        "mlp_down",
+        &["down proj", "down", "w2", "c proj", "fc2", "fc out", "dense 4h to h", "linear fc2", "output dense", "wo", "lin2", "linear 2"],
+    ),
+    (Place::Mlp, "mlp_gate_up", &["gate up proj", "gate up", "w13", "gate and up proj", "up gate proj"]),
+    (Place::Mlp, "router", &["gate inp", "router"]),
+    (Place::Mlp, "norm2", &["norm", "linear fc1 norm"]),
+    (Place::Mlp, "post_mlp_norm", &["post norm"]),
+    (Place::Layer, "norm1", &["input norm", "norm1", "pre attn norm"]),
+    (Place::Layer, "norm2", &["norm2", "pre mlp norm", "final norm"]),
+    (Place::Layer, "post_attn_norm", &["post attn norm"]),
+    (Place::Layer, "post_mlp_norm", &["post mlp norm"]),
+    (Place::Layer, "router", &["block sparse moe gate"]),
+    (Place::Layer, "out_norm", &["output norm", "layer output norm"]),
+    (Place::Layer, "mlp_up", &["intermediate dense", "fc1"]),
+    (Place::Layer, "mlp_down", &["output dense", "fc2"]),
+    (
+        Place::Top,
+        "embed",
+        &[
+            "embed tokens",
+            "token embed",
+            "tok embed",
+            "wte",
+            "word embed",
+            "embed word embed",
+            "embed in",
+            "embed",
+            "embed tok embed",
+            "tokens embed",
+        ],
+    ),
+    (Place::Top, "pos_embed", &["wpe", "position embed", "embed position embed", "embed positions", "pos embed"]),
+    (Place::Top, "type_embed", &["token type embed", "embed token type embed", "token types"]),
+    (Place::Top, "embed_norm", &["embed norm", "token embed norm", "word embed norm"]),
+    (Place::Top, "final_norm", &["norm", "normf", "output norm", "final norm", "norm final", "norm out"]),
+    (Place::Top, "lm_head", &["lm head", "output", "output layer", "embed out", "head"]),
+    (Place::Anywhere, "attn_q", &["q proj", "wq"]),
+    (Place::Anywhere, "attn_k", &["k proj", "wk"]),
+    (Place::Anywhere, "attn_v", &["v proj", "wv"]),
+    (Place::Anywhere, "attn_o", &["o proj"]),
+    (Place::Anywhere, "attn_qkv", &["qkv proj", "query key value", "c attn", "linear qkv", "wqkv"]),
+    (Place::Anywhere, "mlp_gate", &["gate proj"]),
+    (Place::Anywhere, "mlp_up", &["up proj"]),
+    (Place::Anywhere, "mlp_down", &["down proj"]),
+    (Place::Anywhere, "mlp_gate_up", &["gate up proj"]),
+];
+
+/// A stage that is several others after one another. The first alternative that fits counts; `mlp_up` is Megatron's `linear_fc1`, which
+/// holds the gate too when the feed-forward has one.
+pub(super) const FUSED: &[(&str, &[&str])] = &[
+    ("attn_qkv", &["attn_q", "attn_k", "attn_v"]),
+    ("attn_kv", &["attn_k", "attn_v"]),
+    ("mlp_gate_up", &["mlp_gate", "mlp_up"]),
+    ("mlp_up", &["mlp_gate", "mlp_up"]),
+];
+
+type Leaves = HashMap<(Place, &'static str), Vec<(Vec<&'static str>, &'static str)>>;
+
+static LEAVES: LazyLock<Leaves> = LazyLock::new(|| {
+    let mut leaves = Leaves::new();
+    for (place, stage, phrases) in PHRASES {
+        for phrase in *phrases {
+            let words: Vec<&'static str> = phrase.split(' ').collect();
+            leaves.entry((*place, words[0])).or_default().push((words, stage));
+        }
+    }
+    leaves.values_mut().for_each(|phrases| phrases.sort_by_key(|(words, _)| std::cmp::Reverse(words.len())));
+    leaves
+});
+
+static CONTAINER_WORDS: LazyLock<Vec<(Place, Vec<&'static str>)>> = LazyLock::new(|| {
+    let mut containers: Vec<_> = CONTAINERS.iter().map(|(place, phrase)| (*place, phrase.split(' ').collect::<Vec<_>>())).collect();
+    containers.sort_by_key(|(_, words)| std::cmp::Reverse(words.len()));
+    containers
+});
+
+/// Whether `words` begin with `phrase`.
+pub(super) fn begins(words: &[String], phrase: &[&str]) -> bool {
+    words.len() >= phrase.len() && words.iter().zip(phrase).all(|(word, part)| word == part)
+}
+
+/// The longest phrase that `words` begin with in this place: how many words, and the stage.
+pub(super) fn leaf(place: Place, words: &[String]) -> Option<(usize, &'static str)> {
+    let first = words.first()?;
+    let find = |place| {
+        let phrases = LEAVES.get(&(place, first.as_str()))?;
+        phrases.iter().find(|(phrase, _)| begins(words, phrase)).map(|(phrase, stage)| (phrase.len(), *stage))
+    };
+    let (here, anywhere) = (find(place), find(Place::Anywhere));
+    match (here, anywhere) {
+        (Some(here), Some(anywhere)) if anywhere.0 > here.0 => Some(anywhere),
+        (None, anywhere) => anywhere,
+        (here, _) => here,
+    }
+}
+
+/// The container that `words` begin with: how many words, and what it holds.
+pub(super) fn container(words: &[String]) -> Option<(usize, Place)> {
+    CONTAINER_WORDS.iter().find(|(_, phrase)| begins(words, phrase)).map(|(place, phrase)| (phrase.len(), *place))
+}

@@ -1,0 +1,176 @@
+//! Names that are nearly the same, above a threshold, never across layer numbers or any other number.
+//!
+//! Names with equal numbers form a block. In a block, names that are alike enough are connected, and in each connected part the assignment
+//! with the greatest total similarity is taken, not the greedy one. Equal dtypes and shapes break ties.
+//!
+//! Bounds: a block of more than [`BLOCK`] combinations is left to the next rules, and so is a connected part of more than [`PART`] names on
+//! a side, where "nearly the same" no longer picks anybody out.
+
+use super::{
+    assignment,
+    rules::{Board, CANDIDATE, REFERENCE},
+    shape,
+    similarity::Words,
+};
+use crate::settings::Rule;
+use std::collections::BTreeMap;
+
+/// Combinations compared in one block: two thousand names a side.
+const BLOCK: usize = 4_000_000;
+
+/// Names a side in one connected part: the assignment costs its cube.
+const PART: usize = 400;
+
+/// What an equal shape and an equal dtype add when similarities are equal; too little to outweigh a letter.
+const SAME_SHAPE: f64 = 1e-3;
+const SAME_DTYPE: f64 = 1e-4;
+
+type Block = [Vec<(usize, Words)>; 2];
+
+pub(super) fn pair(board: &mut Board<'_, '_>) {
+    let threshold = board.settings.fuzzy_threshold;
+    let mut found = Vec::new();
+    for block in blocks(board).into_values() {
+        if block.iter().any(Vec::is_empty) || block[REFERENCE].len().saturating_mul(block[CANDIDATE].len()) > BLOCK {
+            continue;
+        }
+        let edges = edges(&block, threshold);
+        for part in parts(&block, &edges) {
+            assign(board, &block, &edges, &part, &mut found);
+        }
+    }
+    found.sort_by_key(|(reference, ..)| *reference);
+    found.into_iter().for_each(|(reference, candidate, score)| board.take(&[reference], &[candidate], Rule::Fuzzy, score));
+}
+
+/// Free units by layer and numbers.
+fn blocks(board: &Board<'_, '_>) -> BTreeMap<(Option<i128>, Vec<u64>), Block> {
+    let mut blocks: BTreeMap<_, Block> = BTreeMap::new();
+    for side in [REFERENCE, CANDIDATE] {
+        for unit in board.free_units(side) {
+            let words = Words::of(board.name(side, unit));
+            blocks.entry((board.layer(side, unit), words.numbers.clone())).or_default()[side].push((unit, words));
+        }
+    }
+    blocks
+}
+
+/// Of each reference name of a block, the candidates alike enough, by position in the block.
+fn edges(block: &Block, threshold: f64) -> Vec<Vec<(usize, f64)>> {
+    let row = |(_, words): &(usize, Words)| {
+        let alike = |(at, (_, other)): (usize, &(usize, Words))| {
+            Some((at, words.similarity(other))).filter(|(_, alike)| *alike > 0.0 && *alike >= threshold)
+        };
+        block[CANDIDATE].iter().enumerate().filter_map(alike).collect()
+    };
+    block[REFERENCE].iter().map(row).collect()
+}
+
+/// Positions of the names connected with each other.
+fn parts(block: &Block, edges: &[Vec<(usize, f64)>]) -> Vec<[Vec<usize>; 2]> {
+    let mut back: Vec<Vec<usize>> = vec![Vec::new(); block[CANDIDATE].len()];
+    edges.iter().enumerate().for_each(|(row, to)| to.iter().for_each(|(column, _)| back[*column].push(row)));
+    let mut seen = [vec![false; edges.len()], vec![false; back.len()]];
+    let mut parts = Vec::new();
+    for start in 0..edges.len() {
+        if seen[REFERENCE][start] || edges[start].is_empty() {
+            continue;
+        }
+        let mut part = [vec![start], Vec::new()];
+        seen[REFERENCE][start] = true;
+        let mut next = 0;
+        while next < part[REFERENCE].len() {
+            for (column, _) in &edges[part[REFERENCE][next]] {
+                if !std::mem::replace(&mut seen[CANDIDATE][*column], true) {
+                    part[CANDIDATE].push(*column);
+                    for row in &back[*column] {
+                        if !std::mem::replace(&mut seen[REFERENCE][*row], true) {
+                            part[REFERENCE].push(*row);
+                        }
+                    }
+                }
+            }
+            next += 1;
+        }
+        parts.push(part);
+    }
+    parts
+}
+
+fn assign(board: &Board<'_, '_>, block: &Block, edges: &[Vec<(usize, f64)>], part: &[Vec<usize>; 2], found: &mut Vec<(usize, usize, f64)>) {
+    if part.iter().any(|names| names.len() > PART) {
+        return;
+    }
+    let (rows, columns) = (part[REFERENCE].len(), part[CANDIDATE].len());
+    let at: BTreeMap<usize, usize> = part[CANDIDATE].iter().enumerate().map(|(at, column)| (*column, at)).collect();
+    let mut weights = vec![0.0; rows * columns];
+    for (row, position) in part[REFERENCE].iter().enumerate() {
+        for (column, alike) in &edges[*position] {
+            weights[row * columns + at[column]] = alike + tie(board, block[REFERENCE][*position].0, block[CANDIDATE][*column].0);
+        }
+    }
+    let columns_of = assignment::best(rows, columns, |row, column| weights[row * columns + column]);
+    for (row, column) in columns_of.into_iter().enumerate().filter_map(|(row, column)| Some((row, column?))) {
+        let (position, to) = (part[REFERENCE][row], part[CANDIDATE][column]);
+        if let Some((_, alike)) = edges[position].iter().find(|(column, _)| *column == to) {
+            found.push((block[REFERENCE][position].0, block[CANDIDATE][to].0, *alike));
+        }
+    }
+}
+
+fn tie(board: &Board<'_, '_>, reference: usize, candidate: usize) -> f64 {
+    let (Some(r), Some(c)) = (board.single(REFERENCE, reference), board.single(CANDIDATE, candidate)) else { return 0.0 };
+    let shapes = if shape::kind(&r.shape) == shape::kind(&c.shape) { SAME_SHAPE } else { 0.0 };
+    shapes + if r.dtype == c.dtype { SAME_DTYPE } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Settings, pairing::testing::*, settings::Rule};
+
+    #[test]
+    fn misspelt_names_are_paired_with_their_score() {
+        let (pairs, pairing) =
+            paired_with(&settings(&[Rule::Fuzzy]), &names(&["0_querry", "0_hidden_out"]), &names(&["0_hiden_out", "0_query"]));
+        assert_eq!(pairs, ["0_querry=0_query", "0_hidden_out=0_hiden_out"]);
+        assert!(pairing.pairs.iter().all(|pair| pair.rule == Rule::Fuzzy && pair.score > 0.8 && pair.score < 1.0));
+    }
+
+    #[test]
+    fn numbers_are_never_crossed() {
+        assert!(paired(&[Rule::Fuzzy], &["layers.3.outer_thing"], &["layers.4.outer_thing_"]).is_empty());
+        assert!(paired(&[Rule::Fuzzy], &["layers.3.experts.1.outer_thing"], &["layers.3.experts.2.outer_things"]).is_empty());
+        assert!(paired(&[Rule::Fuzzy], &["conv1_outer_thing"], &["conv2_outer_thing"]).is_empty());
+    }
+
+    #[test]
+    fn the_offset_counts_as_the_same_layer() {
+        let settings = Settings { layer_offset: Some(1), ..settings(&[Rule::Fuzzy]) };
+        assert_eq!(
+            paired_with(&settings, &names(&["layers.3.outer_thing"]), &names(&["layers.4.outer_things", "layers.3.outer_things"])).0,
+            ["layers.3.outer_thing=layers.4.outer_things"]
+        );
+    }
+
+    #[test]
+    fn the_best_sum_wins_over_the_best_first() {
+        // Greedy would take `alpha_beta_gamma` with its equal and leave the other without a partner.
+        let settings = Settings { fuzzy_threshold: 0.6, ..settings(&[Rule::Fuzzy]) };
+        let reference = names(&["alpha_beta_gamma_delta", "alpha_beta_gamma"]);
+        let candidate = names(&["alpha_beta_gamma_delto", "alpha_beta_gamma_delta_omega"]);
+        assert_eq!(paired_with(&settings, &reference, &candidate).0.len(), 2);
+    }
+
+    #[test]
+    fn shapes_break_ties() {
+        let reference = Source::shaped(&[("outer_block_main", &[3])]);
+        let candidate = Source::shaped(&[("outer_block_maix", &[4]), ("outer_block_maiy", &[3])]);
+        assert_eq!(result(&settings(&[Rule::Fuzzy]), &reference, &candidate).0, ["outer_block_main=outer_block_maiy"]);
+    }
+
+    #[test]
+    fn the_threshold_is_the_users() {
+        let strict = Settings { fuzzy_threshold: 0.99, ..settings(&[Rule::Fuzzy]) };
+        assert!(paired_with(&strict, &names(&["0_querry"]), &names(&["0_query"])).0.is_empty());
+    }
+}

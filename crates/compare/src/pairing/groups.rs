@@ -1,0 +1,258 @@
+//! One tensor against several: `qkv` against `q`, `k`, `v`; `gate_up` against `gate` and `up`; all experts in one against one each.
+//!
+//! By names within a layer, in either direction, and only when the sizes add up. How they are packed is the layout's business.
+
+use super::{
+    families::FUSED,
+    rules::{Board, CANDIDATE, REFERENCE},
+};
+use crate::settings::Rule;
+use std::collections::{BTreeMap, HashMap};
+use twinscope_tensor::Shape;
+
+const ALONG_ONE_AXIS: f64 = 0.9;
+/// The elements add up, but not along one axis of equal shapes.
+const IN_TOTAL: f64 = 0.8;
+
+/// One whole against its parts.
+struct Group {
+    side: usize,
+    whole: usize,
+    parts: Vec<usize>,
+    score: f64,
+}
+
+pub(super) fn pair(board: &mut Board<'_, '_>) {
+    for find in [fused, stacked] {
+        for group in find(board) {
+            let whole = [group.whole];
+            let (reference, candidate) =
+                if group.side == REFERENCE { (&whole[..], &group.parts[..]) } else { (&group.parts[..], &whole[..]) };
+            board.take(reference, candidate, Rule::Normalized, group.score);
+        }
+    }
+}
+
+type Keys = HashMap<(Option<i128>, String), Vec<usize>>;
+
+fn fused(board: &Board<'_, '_>) -> Vec<Group> {
+    let keys: [Keys; 2] = [REFERENCE, CANDIDATE].map(|side| {
+        let mut keys = Keys::new();
+        for unit in board.free_units(side).into_iter().filter(|unit| board.name(side, *unit).stage.is_some()) {
+            keys.entry((board.layer(side, unit), board.name(side, unit).key())).or_default().push(unit);
+        }
+        keys
+    });
+    let mut groups: Vec<Group> = Vec::new();
+    for side in [REFERENCE, CANDIDATE] {
+        for whole in board.free_units(side) {
+            groups.extend(FUSED.iter().find_map(|(stage, parts)| split(board, &keys, side, whole, stage, parts)));
+        }
+    }
+    groups
+}
+
+/// The parts of a fused tensor on the other side, when all of them are there, once, and this side has none of its own.
+fn split(board: &Board<'_, '_>, keys: &[Keys; 2], side: usize, whole: usize, stage: &str, parts: &[&str]) -> Option<Group> {
+    let name = board.name(side, whole);
+    let layer = board.layer(side, whole);
+    let other = CANDIDATE - side;
+    let has = |side: usize, stage: &str| keys[side].get(&(layer, name.key_as(stage))).map_or(&[][..], Vec::as_slice);
+    let unclear = name.stage != Some(stage) || has(side, stage).len() != 1;
+    let needless =
+        parts.iter().any(|part| *part != stage && !has(side, part).is_empty()) || !parts.contains(&stage) && !has(other, stage).is_empty();
+    if unclear || needless {
+        return None;
+    }
+    let one = |part: &&str| if let [unit] = has(other, part) { Some(*unit) } else { None };
+    let parts: Vec<usize> = parts.iter().map(one).collect::<Option<_>>()?;
+    let score = adds_up(board, side, whole, &parts)?;
+    Some(Group { side, whole, parts, score })
+}
+
+/// `experts` against `experts.0`, `experts.1`, ...: one number more in the name, counting from zero without a gap.
+fn stacked(board: &Board<'_, '_>) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for side in [REFERENCE, CANDIDATE] {
+        let other = CANDIDATE - side;
+        let mut parts: HashMap<(Option<i128>, String), BTreeMap<u64, Vec<usize>>> = HashMap::new();
+        for unit in board.free_units(other) {
+            let mut name = board.name(other, unit).clone();
+            if let [number] = name.numbers()[..] {
+                name.rest.retain(|word| word.parse() != Ok(number));
+                parts.entry((board.layer(other, unit), name.key())).or_default().entry(number).or_default().push(unit);
+            }
+        }
+        if parts.is_empty() {
+            continue;
+        }
+        let mut wholes = Keys::new();
+        for unit in board.free_units(side).into_iter().filter(|unit| board.name(side, *unit).numbers().is_empty()) {
+            wholes.entry((board.layer(side, unit), board.name(side, unit).key())).or_default().push(unit);
+        }
+        for (key, numbered) in parts {
+            let Some([whole]) = wholes.get(&key).map(Vec::as_slice) else { continue };
+            let gapless = numbered.keys().copied().eq(0..numbered.len() as u64) && numbered.values().all(|units| units.len() == 1);
+            let units: Vec<usize> = numbered.into_values().flatten().collect();
+            if gapless && units.len() > 1 {
+                groups.extend(adds_up(board, side, *whole, &units).map(|score| Group { side, whole: *whole, parts: units, score }));
+            }
+        }
+    }
+    groups.sort_by_key(|group| (group.side, group.whole));
+    groups
+}
+
+/// How well the parts' sizes make the whole's; `None` when they do not.
+fn adds_up(board: &Board<'_, '_>, side: usize, whole: usize, parts: &[usize]) -> Option<f64> {
+    let other = CANDIDATE - side;
+    let total = parts.iter().try_fold(0u64, |sum, part| sum.checked_add(board.elements(other, *part)?))?;
+    if board.elements(side, whole)? != total || total == 0 {
+        return None;
+    }
+    let shapes: Option<Vec<&Shape>> = parts.iter().map(|part| Some(&board.single(other, *part)?.shape)).collect();
+    let exact = board.single(side, whole).zip(shapes).is_some_and(|(whole, parts)| along_one_axis(&whole.shape, &parts));
+    Some(if exact { ALONG_ONE_AXIS } else { IN_TOTAL })
+}
+
+/// Whether the parts one after another have the whole's dimensions, as they are or transposed.
+fn along_one_axis(whole: &Shape, parts: &[&Shape]) -> bool {
+    let fits = |parts: &[Vec<u64>]| {
+        let dims = whole.dims();
+        parts.iter().all(|part| part.len() == dims.len())
+            && (0..dims.len()).any(|axis| {
+                let others = parts.iter().all(|part| (0..dims.len()).all(|at| at == axis || part[at] == dims[at]));
+                others && parts.iter().map(|part| u128::from(part[axis])).sum::<u128>() == u128::from(dims[axis])
+            })
+    };
+    let plain: Vec<Vec<u64>> = parts.iter().map(|part| part.dims().to_vec()).collect();
+    let turned: Vec<Vec<u64>> = parts.iter().map(|part| part.dims().iter().rev().copied().collect()).collect();
+    fits(&plain) || fits(&turned)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{pairing::testing::*, settings::Rule};
+
+    fn normalized(reference: &[(&str, &[u64])], candidate: &[(&str, &[u64])]) -> Vec<String> {
+        result(&settings(&[Rule::Normalized]), &Source::shaped(reference), &Source::shaped(candidate)).0
+    }
+
+    const SPLIT: &[(&str, &[u64])] = &[
+        ("model.layers.0.self_attn.v_proj.weight", &[2, 8]),
+        ("model.layers.0.self_attn.q_proj.weight", &[8, 8]),
+        ("model.layers.0.self_attn.k_proj.weight", &[2, 8]),
+        ("model.layers.0.mlp.up_proj.weight", &[16, 8]),
+        ("model.layers.0.mlp.gate_proj.weight", &[16, 8]),
+        ("model.layers.0.mlp.down_proj.weight", &[8, 16]),
+    ];
+
+    #[test]
+    fn vllm_fused_against_split_in_both_directions() {
+        let fused: &[(&str, &[u64])] = &[
+            ("model.layers.0.self_attn.qkv_proj.weight", &[12, 8]),
+            ("model.layers.0.mlp.gate_up_proj.weight", &[32, 8]),
+            ("model.layers.0.mlp.down_proj.weight", &[8, 16]),
+        ];
+        let (qkv, mlp) = ("model.layers.0.self_attn.", "model.layers.0.mlp.");
+        let q = format!("{qkv}q_proj.weight+{qkv}k_proj.weight+{qkv}v_proj.weight");
+        let gate = format!("{mlp}gate_proj.weight+{mlp}up_proj.weight");
+        let down = format!("{mlp}down_proj.weight={mlp}down_proj.weight");
+        assert_eq!(
+            normalized(SPLIT, fused),
+            [format!("{q}={qkv}qkv_proj.weight"), format!("{gate}={mlp}gate_up_proj.weight"), down.clone()]
+        );
+        assert_eq!(normalized(fused, SPLIT), [format!("{qkv}qkv_proj.weight={q}"), format!("{mlp}gate_up_proj.weight={gate}"), down]);
+    }
+
+    #[test]
+    fn megatrons_fc1_is_gate_and_up_only_when_the_sizes_say_so() {
+        let swiglu = normalized(SPLIT, &[("decoder.layers.0.mlp.linear_fc1.weight", &[32, 8])]);
+        assert_eq!(
+            swiglu,
+            ["model.layers.0.mlp.gate_proj.weight+model.layers.0.mlp.up_proj.weight=decoder.layers.0.mlp.linear_fc1.weight"]
+        );
+        let gelu = normalized(&SPLIT[3..4], &[("decoder.layers.0.mlp.linear_fc1.weight", &[16, 8])]);
+        assert_eq!(gelu, ["model.layers.0.mlp.up_proj.weight=decoder.layers.0.mlp.linear_fc1.weight"]);
+    }
+
+    #[test]
+    fn gpt2_fuses_along_the_other_axis_and_dumps_split_heads() {
+        let parts: &[(&str, &[u64])] = &[("h.0.attn.q.bias", &[8]), ("h.0.attn.k.bias", &[8]), ("h.0.attn.v.bias", &[8])];
+        assert_eq!(normalized(parts, &[("transformer.h.0.attn.c_attn.bias", &[24])]).len(), 1);
+        let heads: &[(&str, &[u64])] = &[("0_query", &[1, 4, 5, 2]), ("0_key", &[1, 2, 5, 2]), ("0_value", &[1, 2, 5, 2])];
+        assert_eq!(normalized(heads, &[("0_qkv", &[5, 16])]), ["0_query+0_key+0_value=0_qkv"]);
+    }
+
+    #[test]
+    fn sizes_that_do_not_add_up_are_no_group() {
+        assert!(normalized(&SPLIT[..3], &[("blk.0.attn_qkv.weight", &[13, 8])]).is_empty());
+        assert!(normalized(&SPLIT[..2], &[("blk.0.attn_qkv.weight", &[10, 8])]).is_empty(), "a part is missing");
+    }
+
+    #[test]
+    fn stacked_experts_are_paired_with_every_expert() {
+        let split: &[(&str, &[u64])] =
+            &[("model.layers.0.mlp.experts.1.gate_proj.weight", &[4, 2]), ("model.layers.0.mlp.experts.0.gate_proj.weight", &[4, 2])];
+        let pairs = normalized(split, &[("blk.0.ffn_gate_exps.weight", &[2, 4, 2])]);
+        assert_eq!(
+            pairs,
+            ["model.layers.0.mlp.experts.0.gate_proj.weight+model.layers.0.mlp.experts.1.gate_proj.weight=blk.0.ffn_gate_exps.weight"]
+        );
+    }
+
+    #[test]
+    fn shards_of_the_ranks_are_one_tensor() {
+        let shards = [("rank1/x.weight", &[4u64, 8][..]), ("rank0/x.weight", &[4, 8]), ("rank0/y", &[2]), ("rank1/y", &[2])];
+        assert_eq!(
+            normalized(&[("x.weight", &[8, 8]), ("y", &[2])], &shards),
+            ["x.weight=rank0/x.weight+rank1/x.weight", "y=rank0/y+rank1/y"]
+        );
+        let other: Vec<String> = (0..4).flat_map(|rank| [format!("x.weight_tp{rank}"), format!("y_tp{rank}")]).collect();
+        let other: Vec<(&str, &[u64])> = other.iter().map(|name| (name.as_str(), &[2u64, 8][..])).collect();
+        assert_eq!(normalized(&shards, &other)[0], "rank0/x.weight+rank1/x.weight=x.weight_tp0+x.weight_tp1+x.weight_tp2+x.weight_tp3");
+        let same = [("mp_rank_00/x.weight", &[4u64, 8][..]), ("mp_rank_01/x.weight", &[4, 8])];
+        assert_eq!(normalized(&shards, &same), ["rank1/x.weight=mp_rank_01/x.weight", "rank0/x.weight=mp_rank_00/x.weight"]);
+    }
+
+    #[test]
+    fn pipeline_ranks_and_process_numbers_go_when_names_stay_different() {
+        let run = |layer: u32, tp: u32| format!("TP{tp}_PP{layer}_Rank{}_pid{}/layers.{layer}.w", layer * 2 + tp, 100 + layer * 2 + tp);
+        let shards = [run(0, 0), run(0, 1), run(1, 0), run(1, 1)];
+        let (pairs, _) = paired_with(&settings(&[Rule::Exact]), &names(&["layers.0.w", "layers.1.w"]), &shards);
+        assert_eq!(pairs, [format!("layers.0.w={}+{}", shards[0], shards[1]), format!("layers.1.w={}+{}", shards[2], shards[3])]);
+    }
+
+    #[test]
+    fn every_rule_sees_through_ranks() {
+        let rank = |name: &str| -> Vec<String> { (0..2).map(|rank| format!("{name}.rank{rank}")).collect() };
+        for (rule, whole, sharded) in
+            [(Rule::LayerStage, "3_query", "3_query"), (Rule::Exact, "x", "x"), (Rule::Fuzzy, "outer_thing", "outer_things")]
+        {
+            let (pairs, _) = paired_with(&settings(&[rule]), &names(&[whole]), &rank(sharded));
+            assert_eq!(pairs, [format!("{whole}={sharded}.rank0+{sharded}.rank1")], "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn ranks_may_be_recorded_instead_of_named() {
+        let run = Source::shaped(&[("x", &[4])]).meta(serde_json::json!({"rank": 1}));
+        let run = run.with("x#2", twinscope_tensor::DType::F32, &[4], Vec::new()).meta(serde_json::json!({"rank": 0}));
+        assert_eq!(result(&settings(&[Rule::Exact]), &Source::shaped(&[("x", &[8])]), &run).0, ["x=x#2+x"]);
+    }
+
+    #[test]
+    fn fused_shards_are_paired_rank_by_rank() {
+        let names: Vec<(String, u64)> = (0..2)
+            .flat_map(|rank| ["q_proj", "k_proj", "v_proj"].map(|part| (format!("rank{rank}/layers.0.self_attn.{part}.weight"), 4)))
+            .collect();
+        let reference = names
+            .iter()
+            .fold(Source::new(), |source, (name, rows)| source.with(name, twinscope_tensor::DType::F32, &[*rows, 8], Vec::new()));
+        let candidate = Source::shaped(&[("blk.0.attn_qkv.weight_tp0", &[12, 8]), ("blk.0.attn_qkv.weight_tp1", &[12, 8])]);
+        let (pairs, _) = result(&settings(&[Rule::Normalized]), &reference, &candidate);
+        assert_eq!(pairs.len(), 2);
+        assert_eq!(pairs[1].matches("rank1").count(), 3);
+        assert!(pairs[1].ends_with("=blk.0.attn_qkv.weight_tp1"));
+    }
+}

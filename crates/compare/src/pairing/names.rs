@@ -1,0 +1,471 @@
+//! Names taken apart: the layer, the part of a transformer it is, weight or bias, and whatever words are left.
+//!
+//! Words are split at everything that is no letter and no digit, and at `camelCase`; spelling variants become one (`LayerNorm`, `ln`,
+//! `rms_norm` are `norm`), wrappers (`model.`, `_orig_mod.`) are dropped, and phrases of the name families in [`super::families`] become
+//! a stage. Whatever is not understood is kept, so two names are equal here only when all they say is equal. Two tensors of one side may
+//! still come out equal; the rule that uses this leaves those alone.
+
+use super::families::{self, Place};
+
+/// What all names of a side decide about how one of them is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reading {
+    /// A side has both an encoder and a decoder: the words must be kept, on both sides.
+    pub(super) two_stacks: bool,
+    /// Norms before and after attention and feed-forward (gemma): `post_attention_layernorm` is then not the norm before the feed-forward.
+    four_norms: bool,
+    /// There are experts: `mlp.gate` then chooses among them, and is no gate of a feed-forward.
+    experts: bool,
+}
+
+impl Reading {
+    pub(super) fn of<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let (mut encoder, mut decoder, mut reading) = (false, false, Self::default());
+        for name in names {
+            encoder |= name.contains("encoder");
+            decoder |= name.contains("decoder");
+            reading.four_norms |= name.contains("pre_feedforward") || name.contains("post_ffw_norm");
+            reading.experts |= name.contains("experts");
+        }
+        Self { two_stacks: encoder && decoder, ..reading }
+    }
+}
+
+/// A name, understood as far as it can be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) layer: Option<u64>,
+    /// The part of a transformer, of the families' table.
+    pub(super) stage: Option<&'static str>,
+    /// `weight` or `bias`, whatever the family calls them.
+    pub(super) param: Option<&'static str>,
+    /// Words that mean none of these, in order.
+    pub(super) rest: Vec<String>,
+}
+
+impl Name {
+    pub(super) fn parse(name: &str, reading: Reading) -> Self {
+        let (mut words, layer) = layer(split(name), name);
+        drop_wrappers(&mut words);
+        let mut words = simplify(words);
+        drop_prefixes(&mut words, reading.two_stacks);
+        let last = words.last().cloned();
+        let param = last.as_deref().and_then(param).filter(|_| words.len() > 1 || layer.is_some());
+        if param.is_some() {
+            words.pop();
+        }
+        let (stage, rest) = stage(words, layer.is_some());
+        let mut parsed = Self { layer, stage, param, rest };
+        parsed.settle(last.as_deref(), reading);
+        if reading.experts && parsed.stage == Some("mlp_gate") && (name.contains("mlp.gate.") || name.ends_with("mlp.gate")) {
+            parsed.stage = Some("router");
+        }
+        parsed
+    }
+
+    /// What only the whole name tells.
+    fn settle(&mut self, last: Option<&str>, reading: Reading) {
+        if self.stage == Some("post_attn_norm") && !reading.four_norms {
+            self.stage = Some("norm2");
+        }
+        // `gamma` and `scale` are a norm's weight and anything's else own affair.
+        let norm = self.stage.is_some_and(|stage| stage.contains("norm"));
+        if let (None, true, Some("gamma" | "scale")) = (self.param, norm, last) {
+            self.rest.pop();
+            self.param = Some("weight");
+        }
+        if let (None, true, Some("beta")) = (self.param, norm, last) {
+            self.rest.pop();
+            self.param = Some("bias");
+        }
+        // Flax calls an embedding's weight `embedding`.
+        if self.stage.is_some_and(|stage| stage.contains("embed"))
+            && self.param.is_none()
+            && self.rest.last().is_some_and(|word| word == "embed")
+        {
+            self.rest.pop();
+            self.param = Some("weight");
+        }
+        // `3_query`: a stage and nothing else.
+        if let (Some(_), None, [word]) = (self.layer, self.stage, self.rest.as_slice()) {
+            self.stage = match word.as_str() {
+                "q" | "query" => Some("attn_q"),
+                "k" | "key" => Some("attn_k"),
+                "v" | "value" => Some("attn_v"),
+                "qkv" => Some("attn_qkv"),
+                _ => None,
+            };
+            if self.stage.is_some() {
+                self.rest.clear();
+            }
+        }
+    }
+
+    /// Everything but the layer: equal keys in equal layers are one tensor.
+    pub(super) fn key(&self) -> String {
+        format!("{}|{}|{}", self.rest.join("."), self.stage.unwrap_or_default(), self.param.unwrap_or_default())
+    }
+
+    /// The key with another stage.
+    pub(super) fn key_as(&self, stage: &str) -> String {
+        format!("{}|{stage}|{}", self.rest.join("."), self.param.unwrap_or_default())
+    }
+
+    /// Every number that is neither the layer nor part of a known stage.
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        let digits = |word: &String| -> Vec<u64> {
+            word.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty()).map(|part| part.parse().unwrap_or(u64::MAX)).collect()
+        };
+        self.rest.iter().flat_map(digits).collect()
+    }
+}
+
+struct Word {
+    text: String,
+    /// Alone between dots or slashes.
+    segment: bool,
+}
+
+/// Lower-case words, split at separators and at `camelCase`.
+fn split(name: &str) -> Vec<Word> {
+    let mut words = Vec::new();
+    for segment in name.split(['.', '/', ':']).filter(|segment| !segment.is_empty()) {
+        let before = words.len();
+        for part in segment.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty()) {
+            words.extend(camel(part).into_iter().map(|text| Word { text, segment: false }));
+        }
+        if words.len() == before + 1 {
+            words[before].segment = true;
+        }
+    }
+    words
+}
+
+/// `LayerNorm` is two words, `QKVProj` too, `Wqkv` one.
+fn camel(part: &str) -> Vec<String> {
+    if part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) {
+        return vec![part.to_owned()];
+    }
+    let letters: Vec<char> = part.chars().collect();
+    let mut words = vec![String::new()];
+    for (at, letter) in letters.iter().enumerate() {
+        let lower = |offset: isize| at.checked_add_signed(offset).and_then(|at| letters.get(at)).is_some_and(|c| c.is_lowercase());
+        let upper_run = at >= 2 && letters[at - 1].is_uppercase() && lower(1);
+        if letter.is_uppercase() && (lower(-1) || upper_run) {
+            words.push(String::new());
+        }
+        words.last_mut().expect("never empty").extend(letter.to_lowercase());
+    }
+    words
+}
+
+/// The words without the layer, and the layer: the number after a layer word, else of `{layer}_{stage}`, else a segment of its own.
+fn layer(words: Vec<Word>, name: &str) -> (Vec<String>, Option<u64>) {
+    let number = |text: &str| text.parse::<u64>().ok();
+    for at in 0..words.len() {
+        let text = words[at].text.as_str();
+        if families::LAYER_WORDS.contains(&text) {
+            if let Some(layer) = words.get(at + 1).and_then(|next| number(&next.text)) {
+                return (without(words, at, 2), Some(layer));
+            }
+        } else if let Some(layer) =
+            families::LAYER_WORDS.iter().find_map(|word| number(text.strip_prefix(word).filter(|_| word.len() > 1)?))
+        {
+            return (without(words, at, 1), Some(layer));
+        }
+    }
+    let leading = twinscope_tensor::order::layer_stage(name).and_then(|(layer, _)| {
+        let last = name.rsplit(['/', '.']).next()?;
+        Some((words.len().checked_sub(split(last).len())?, layer))
+    });
+    let expert = |at: usize| at > 0 && matches!(words[at - 1].text.as_str(), "expert" | "experts");
+    let own = || words.iter().enumerate().find_map(|(at, word)| Some((at, number(&word.text).filter(|_| word.segment && !expert(at))?)));
+    match leading.or_else(own) {
+        Some((at, layer)) => (without(words, at, 1), Some(layer)),
+        None => (without(words, 0, 0), None),
+    }
+}
+
+fn without(words: Vec<Word>, at: usize, count: usize) -> Vec<String> {
+    words.into_iter().enumerate().filter(|(i, _)| !(at..at + count).contains(i)).map(|(_, word)| word.text).collect()
+}
+
+fn drop_wrappers(words: &mut Vec<String>) {
+    let mut at = 0;
+    while at < words.len() {
+        match families::WRAPPERS.iter().find(|phrase| families::begins(&words[at..], phrase)) {
+            Some(phrase) => drop(words.drain(at..at + phrase.len())),
+            None => at += 1,
+        }
+    }
+}
+
+fn drop_prefixes(words: &mut Vec<String>, two_stacks: bool) {
+    let mut at = 0;
+    loop {
+        let rest = &words[at..];
+        let coder = !two_stacks && rest.first().is_some_and(|word| word == "encoder" || word == "decoder");
+        let prefix = families::PREFIXES.iter().find(|phrase| families::begins(rest, phrase)).map(|phrase| phrase.len());
+        match prefix.or(coder.then_some(1)) {
+            // A name that is nothing but a prefix keeps its last word.
+            Some(len) if len < rest.len() => at += len,
+            _ => break,
+        }
+    }
+    words.drain(..at);
+}
+
+/// Spelling variants become one word.
+fn simplify(words: Vec<String>) -> Vec<String> {
+    let mut out: Vec<String> = Vec::with_capacity(words.len());
+    for word in words {
+        let plain = match word.as_str() {
+            "layernorm" | "rmsnorm" | "ln" => "norm",
+            "ln1" => "norm1",
+            "ln2" => "norm2",
+            "lnf" => "normf",
+            "attention" | "attentions" => "attn",
+            "selfattention" | "selfattn" => "attn",
+            "feedforward" | "ffn" | "ffw" | "ff" => "mlp",
+            "projection" => "proj",
+            "embeddings" | "embedding" | "embd" | "emb" => "embed",
+            "expert" | "exps" => "experts",
+            "crossattention" => "crossattn",
+            other => {
+                other.strip_prefix('0').filter(|rest| other.bytes().all(|b| b.is_ascii_digit()) && !rest.is_empty()).map_or(other, |rest| {
+                    let trimmed = rest.trim_start_matches('0');
+                    if trimmed.is_empty() { "0" } else { trimmed }
+                })
+            }
+        };
+        let joined = match (out.last().map(String::as_str), plain) {
+            (Some("layer" | "rms"), "norm") => Some("norm"),
+            (Some("norm"), "1") => Some("norm1"),
+            (Some("norm"), "2") => Some("norm2"),
+            (Some("norm"), "f") => Some("normf"),
+            (Some("fc"), "1") => Some("fc1"),
+            (Some("fc"), "2") => Some("fc2"),
+            (Some("feed"), "forward") => Some("mlp"),
+            _ => None,
+        };
+        match joined {
+            Some(joined) => *out.last_mut().expect("there is one") = joined.to_owned(),
+            None if plain == "shexp" => out.extend(["shared".to_owned(), "experts".to_owned()]),
+            None => out.push(plain.to_owned()),
+        }
+    }
+    out
+}
+
+fn param(word: &str) -> Option<&'static str> {
+    match word {
+        "weight" | "kernel" => Some("weight"),
+        "bias" => Some("bias"),
+        _ => None,
+    }
+}
+
+/// The first phrase that means a stage, and the words around it. Containers count only as words when nothing in them was understood.
+fn stage(words: Vec<String>, in_layer: bool) -> (Option<&'static str>, Vec<String>) {
+    let mut place = if in_layer { Place::Layer } else { Place::Top };
+    let (mut found, mut rest, mut held) = (None, Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < words.len() {
+        let here = &words[at..];
+        if found.is_none() {
+            // A phrase outside the layers is the whole name: `output` is the head, `output.foo` is not known.
+            let leaf = families::leaf(place, here).filter(|(len, _)| place != Place::Top || *len == here.len() || rest.is_empty());
+            if let Some((len, stage)) = leaf {
+                found = Some(stage);
+                at += len;
+                continue;
+            }
+            if let Some((len, holds)) = families::container(here).filter(|_| in_layer || here.len() > 1) {
+                held.push((rest.len(), if holds == Place::Attention { "attn" } else { "mlp" }));
+                place = holds;
+                at += len;
+                continue;
+            }
+        }
+        rest.push(here[0].clone());
+        at += 1;
+    }
+    if found.is_none() {
+        held.into_iter().rev().for_each(|(at, word)| rest.insert(at, word.to_owned()));
+    }
+    (found, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(name: &str) -> String {
+        let name = Name::parse(name, Reading::default());
+        format!("{}:{}", name.layer.map_or("-".to_owned(), |layer| layer.to_string()), name.key())
+    }
+
+    fn all_are(expected: &str, names: &[&str]) {
+        for name in names {
+            assert_eq!(canonical(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_family_has_the_same_query() {
+        all_are(
+            "3:|attn_q|weight",
+            &[
+                "model.layers.3.self_attn.q_proj.weight",
+                "blk.3.attn_q.weight",
+                "layers.3.attention.wq.weight",
+                "bert.encoder.layer.3.attention.self.query.weight",
+                "module._orig_mod.model.layers.3.self_attn.q_proj.weight",
+                "_fsdp_wrapped_module.model.layers.3._fsdp_wrapped_module.self_attn.q_proj.weight",
+                "base_model.model.model.layers.3.self_attn.q_proj.weight",
+                "model::layers::3::selfAttn::qProj::weight",
+                "model/layers/3/self_attn/q_proj/kernel",
+                "language_model.model.layers.3.self_attn.q_proj.weight",
+                "model.layers_3.self_attn.q_proj.weight",
+                "model.block3.self_attn.q_proj.weight",
+            ],
+        );
+    }
+
+    #[test]
+    fn outputs_and_feed_forwards_depend_on_where_they_stand() {
+        all_are(
+            "0:|attn_o|weight",
+            &[
+                "model.layers.0.self_attn.o_proj.weight",
+                "blk.0.attn_output.weight",
+                "decoder.layers.0.self_attention.linear_proj.weight",
+                "transformer.h.0.attn.c_proj.weight",
+                "gpt_neox.layers.0.attention.dense.weight",
+                "bert.encoder.layer.0.attention.output.dense.weight",
+                "layers.0.attention.wo.weight",
+            ],
+        );
+        all_are(
+            "0:|mlp_down|weight",
+            &[
+                "model.layers.0.mlp.down_proj.weight",
+                "blk.0.ffn_down.weight",
+                "decoder.layers.0.mlp.linear_fc2.weight",
+                "transformer.h.0.mlp.c_proj.weight",
+                "gpt_neox.layers.0.mlp.dense_4h_to_h.weight",
+                "bert.encoder.layer.0.output.dense.weight",
+                "layers.0.feed_forward.w2.weight",
+            ],
+        );
+        all_are(
+            "0:|attn_qkv|bias",
+            &[
+                "transformer.h.0.attn.c_attn.bias",
+                "gpt_neox.layers.0.attention.query_key_value.bias",
+                "model.layers.0.self_attn.qkv_proj.bias",
+                "blk.0.attn_qkv.bias",
+                "decoder.layers.0.self_attention.linear_qkv.bias",
+                "blocks.0.attn.Wqkv.bias",
+            ],
+        );
+    }
+
+    #[test]
+    fn norms_embeddings_and_the_head_are_one_in_all_families() {
+        all_are(
+            "1:|norm1|weight",
+            &[
+                "model.layers.1.input_layernorm.weight",
+                "blk.1.attn_norm.weight",
+                "layers.1.attention_norm.weight",
+                "decoder.layers.1.self_attention.linear_qkv.layer_norm_weight",
+                "transformer.h.1.ln_1.weight",
+                "transformer.h.1.ln_1.gamma",
+                "model.layers.1.input_layernorm.scale",
+            ],
+        );
+        all_are(
+            "1:|norm2|weight",
+            &[
+                "model.layers.1.post_attention_layernorm.weight",
+                "blk.1.ffn_norm.weight",
+                "layers.1.ffn_norm.weight",
+                "decoder.layers.1.mlp.linear_fc1.layer_norm_weight",
+                "decoder.layers.1.pre_mlp_layernorm.weight",
+                "transformer.h.1.ln_2.weight",
+            ],
+        );
+        all_are("1:|norm1|bias", &["transformer.h.1.ln_1.bias", "transformer.h.1.ln_1.beta", "blk.1.attn_norm.bias"]);
+        all_are(
+            "-:|embed|weight",
+            &[
+                "model.embed_tokens.weight",
+                "token_embd.weight",
+                "transformer.wte.weight",
+                "tok_embeddings.weight",
+                "embedding.word_embeddings.weight",
+                "bert.embeddings.word_embeddings.weight",
+                "model.embed_tokens.embedding",
+            ],
+        );
+        all_are(
+            "-:|final_norm|weight",
+            &["model.norm.weight", "output_norm.weight", "transformer.ln_f.weight", "decoder.final_layernorm.weight", "norm.weight"],
+        );
+        all_are("-:|lm_head|weight", &["lm_head.weight", "output.weight", "output_layer.weight", "embed_out.weight"]);
+    }
+
+    #[test]
+    fn weight_and_bias_and_scales_stay_apart() {
+        let names = [
+            "model.layers.0.self_attn.q_proj.weight",
+            "model.layers.0.self_attn.q_proj.bias",
+            "model.layers.0.self_attn.q_proj",
+            "model.layers.0.self_attn.q_proj.weight_scale",
+            "model.layers.0.self_attn.q_proj.scale",
+            "model.layers.0.self_attn.q_norm.weight",
+            "model.layers.0.self_attn.q_proj.lora_A.weight",
+            "model.layers.0.self_attn.q_proj.lora_B.weight",
+        ];
+        let keys: std::collections::HashSet<String> = names.iter().map(|name| canonical(name)).collect();
+        assert_eq!(keys.len(), names.len(), "{keys:?}");
+    }
+
+    #[test]
+    fn norms_after_attention_are_not_the_norm_before_the_feed_forward_when_there_are_both() {
+        let gemma = |name: &str| Name::parse(name, Reading { four_norms: true, ..Reading::default() }).stage;
+        assert_eq!(gemma("model.layers.0.post_attention_layernorm.weight"), gemma("blk.0.post_attention_norm.weight"));
+        assert_eq!(gemma("model.layers.0.pre_feedforward_layernorm.weight"), gemma("blk.0.ffn_norm.weight"));
+        assert_eq!(gemma("model.layers.0.post_feedforward_layernorm.weight"), gemma("blk.0.post_ffw_norm.weight"));
+        assert_ne!(gemma("model.layers.0.post_attention_layernorm.weight"), gemma("blk.0.ffn_norm.weight"));
+    }
+
+    #[test]
+    fn encoder_and_decoder_are_kept_where_there_are_both() {
+        let key = |name: &str| Name::parse(name, Reading { two_stacks: true, ..Reading::default() }).key();
+        assert_ne!(key("encoder.block.0.layer.0.SelfAttention.q.weight"), key("decoder.block.0.layer.0.SelfAttention.q.weight"));
+    }
+
+    #[test]
+    fn layer_stage_names_keep_their_stage() {
+        assert_eq!(canonical("12_query_final"), "12:query.final||");
+        assert_eq!(canonical("dump/007_post_attn"), "7:dump.post.attn||");
+        assert_eq!(canonical("3_head_3"), "3:head.3||", "the layer is the first number");
+        all_are("3:|attn_q|", &["3_query", "model.layers.3.self_attn.q_proj", "3_q"]);
+    }
+
+    #[test]
+    fn experts_have_numbers_of_their_own() {
+        let name = Name::parse("model.layers.4.block_sparse_moe.experts.7.w1.weight", Reading::default());
+        assert_eq!((name.layer, name.stage, name.numbers()), (Some(4), Some("mlp_gate"), vec![7]));
+    }
+
+    #[test]
+    fn no_name_breaks_the_parser() {
+        for name in ["", ".", "_", "99999999999999999999999_x", "layers.", "模型.層.3", "h.h.h", "model", "model.model", "A", "ÄÖ.ßX"]
+        {
+            let _ = Name::parse(name, Reading::default());
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The state of a pairing while rules work on it, and the rules by name.
+
+use super::{
+    Leftover, Pair, PairError, Pairing, exact, fuzzy, layer_stage, leftovers,
+    names::{Name, Reading},
+    normalized, offset, pattern, plugin,
+    ranks::{self, Unit},
+    shape, values,
+};
+use crate::{
+    Settings,
+    settings::Rule,
+    side::{Item, Side},
+};
+use std::{cell::OnceCell, collections::HashMap, hash::Hash};
+
+/// Index of a side in every array of two.
+pub(super) const REFERENCE: usize = 0;
+pub(super) const CANDIDATE: usize = 1;
+
+pub(super) fn apply(rule: Rule, board: &mut Board<'_, '_>) -> Result<(), PairError> {
+    match rule {
+        // Always the first, whatever the order says.
+        Rule::Manual => {}
+        Rule::LayerStage => layer_stage::pair(board),
+        Rule::Exact => exact::pair(board),
+        Rule::Normalized => normalized::pair(board),
+        Rule::Pattern => pattern::pair(board)?,
+        Rule::Plugin => plugin::pair(board)?,
+        Rule::Fuzzy => fuzzy::pair(board),
+        Rule::Shape => shape::pair(board),
+        Rule::Values => values::pair(board),
+    }
+    Ok(())
+}
+
+/// What is paired and what is free.
+pub(super) struct Board<'a, 's> {
+    pub(super) sides: [&'a Side<'s>; 2],
+    pub(super) settings: &'a Settings,
+    /// Candidate layer minus reference layer.
+    pub(super) offset: i64,
+    free: [Vec<bool>; 2],
+    units: [Vec<Unit>; 2],
+    reading: OnceCell<[Reading; 2]>,
+    pairs: Vec<Pair>,
+}
+
+impl<'a, 's> Board<'a, 's> {
+    pub(super) fn new(sides: [&'a Side<'s>; 2], settings: &'a Settings) -> Self {
+        let free = sides.map(|side| vec![true; side.items().len()]);
+        let mut board =
+            Self { sides, settings, offset: 0, free, units: [Vec::new(), Vec::new()], reading: OnceCell::new(), pairs: Vec::new() };
+        board.regroup();
+        board
+    }
+
+    /// The layer offset, from all names at once: what an earlier rule pairs must not change what a later one sees in the numbers.
+    pub(super) fn read_layers(&mut self) {
+        self.offset = offset::find(self);
+    }
+
+    pub(super) fn items(&self, side: usize) -> &'a [Item] {
+        self.sides[side].items()
+    }
+
+    pub(super) fn free_items(&self, side: usize) -> Vec<usize> {
+        (0..self.free[side].len()).filter(|item| self.free[side][*item]).collect()
+    }
+
+    pub(super) fn unit(&self, side: usize, unit: usize) -> &Unit {
+        &self.units[side][unit]
+    }
+
+    /// The units none of whose items is paired.
+    pub(super) fn free_units(&self, side: usize) -> Vec<usize> {
+        (0..self.units[side].len()).filter(|unit| self.is_free(side, *unit)).collect()
+    }
+
+    fn is_free(&self, side: usize, unit: usize) -> bool {
+        self.units[side][unit].items.iter().all(|item| self.free[side][*item])
+    }
+
+    /// The unit's only item, when it has no shards.
+    pub(super) fn single(&self, side: usize, unit: usize) -> Option<&'a Item> {
+        match self.units[side][unit].items.as_slice() {
+            [item] => Some(&self.items(side)[*item]),
+            _ => None,
+        }
+    }
+
+    /// How many elements the unit's items have together.
+    pub(super) fn elements(&self, side: usize, unit: usize) -> Option<u64> {
+        self.units[side][unit].items.iter().try_fold(0u64, |sum, item| sum.checked_add(self.items(side)[*item].shape.elements()?))
+    }
+
+    /// The unit's name, understood.
+    pub(super) fn name(&self, side: usize, unit: usize) -> &Name {
+        let unit = &self.units[side][unit];
+        unit.parsed.get_or_init(|| Name::parse(&unit.name, self.readings()[side]))
+    }
+
+    fn readings(&self) -> &[Reading; 2] {
+        self.reading.get_or_init(|| {
+            let mut readings = self.sides.map(|side| Reading::of(side.items().iter().map(|item| item.name.as_str())));
+            let two_stacks = readings.iter().any(|reading| reading.two_stacks);
+            readings.iter_mut().for_each(|reading| reading.two_stacks = two_stacks);
+            readings
+        })
+    }
+
+    /// The layer of a name, as the candidate counts them.
+    pub(super) fn layer(&self, side: usize, unit: usize) -> Option<i128> {
+        let layer = i128::from(self.name(side, unit).layer?);
+        Some(if side == REFERENCE { layer + i128::from(self.offset) } else { layer })
+    }
+
+    /// Pairs units: rank by rank where both sides have as many ranks, else everything of one against everything of the other.
+    pub(super) fn take(&mut self, reference: &[usize], candidate: &[usize], rule: Rule, score: f64) {
+        debug_assert!(
+            reference.iter().all(|unit| self.is_free(REFERENCE, *unit)) && candidate.iter().all(|unit| self.is_free(CANDIDATE, *unit))
+        );
+        let all =
+            || reference.iter().map(|unit| &self.units[REFERENCE][*unit]).chain(candidate.iter().map(|unit| &self.units[CANDIDATE][*unit]));
+        let ranks = all().next().map_or(1, |unit| unit.items.len());
+        let rank_by_rank = ranks > 1 && all().all(|unit| unit.items.len() == ranks);
+        let of = |side: usize, units: &[usize], rank: Option<usize>| -> Vec<usize> {
+            units
+                .iter()
+                .flat_map(|unit| {
+                    let items = &self.units[side][*unit].items;
+                    rank.map_or(items.as_slice(), |rank| &items[rank..=rank])
+                })
+                .copied()
+                .collect()
+        };
+        let parts: Vec<Option<usize>> = if rank_by_rank { (0..ranks).map(Some).collect() } else { vec![None] };
+        let found: Vec<_> = parts.into_iter().map(|rank| (of(REFERENCE, reference, rank), of(CANDIDATE, candidate, rank))).collect();
+        found.into_iter().for_each(|(reference, candidate)| self.take_items(reference, candidate, rule, score));
+    }
+
+    /// Pairs items. Call [`Board::regroup`] after the last, when they may be shards.
+    pub(super) fn take_items(&mut self, reference: Vec<usize>, candidate: Vec<usize>, rule: Rule, score: f64) {
+        reference.iter().for_each(|item| self.free[REFERENCE][*item] = false);
+        candidate.iter().for_each(|item| self.free[CANDIDATE][*item] = false);
+        self.pairs.push(Pair { reference, candidate, rule, score });
+    }
+
+    /// Units anew, from the items that are still free.
+    pub(super) fn regroup(&mut self) {
+        self.units = [REFERENCE, CANDIDATE].map(|side| ranks::units(self.items(side), |item| self.free[side][item]));
+    }
+
+    /// The free units whose key is equal and, on each side, nobody else's, in the reference's order. A key of `None` takes no part.
+    pub(super) fn unique<K: Hash + Eq>(&self, key: impl Fn(usize, usize) -> Option<K>) -> Vec<(usize, usize)> {
+        let free = [REFERENCE, CANDIDATE].map(|side| self.free_units(side));
+        let mut places: HashMap<K, [Spot; 2]> = HashMap::with_capacity(free[REFERENCE].len());
+        for (side, units) in free.into_iter().enumerate() {
+            for unit in units {
+                if let Some(key) = key(side, unit) {
+                    let spot = &mut places.entry(key).or_default()[side];
+                    *spot = if *spot == Spot::Empty { Spot::One(unit) } else { Spot::Many };
+                }
+            }
+        }
+        let pair = |spots: [Spot; 2]| match spots {
+            [Spot::One(reference), Spot::One(candidate)] => Some((reference, candidate)),
+            _ => None,
+        };
+        let mut found: Vec<(usize, usize)> = places.into_values().filter_map(pair).collect();
+        // The map's order is not ours: the result must be the same every time.
+        found.sort_unstable();
+        found
+    }
+
+    pub(super) fn take_all(&mut self, found: Vec<(usize, usize)>, rule: Rule, score: f64) {
+        found.into_iter().for_each(|(reference, candidate)| self.take(&[reference], &[candidate], rule, score));
+    }
+
+    /// Whether two names say that they are not one tensor: another layer, or two different known parts.
+    pub(super) fn contradict(&self, reference: usize, candidate: usize) -> bool {
+        let (r, c) = (self.name(REFERENCE, reference), self.name(CANDIDATE, candidate));
+        let layers = r.layer.is_some() && c.layer.is_some() && self.layer(REFERENCE, reference) != self.layer(CANDIDATE, candidate);
+        let stages = r.stage.is_some() && c.stage.is_some() && r.stage != c.stage;
+        let params = r.param.is_some() && c.param.is_some() && r.param != c.param;
+        layers || stages || params
+    }
+
+    /// Everything, exactly once.
+    pub(super) fn finish(mut self) -> Pairing {
+        self.regroup();
+        let [only_reference, only_candidate]: [Vec<Leftover>; 2] = leftovers::of(&self);
+        let mut pairs = self.pairs;
+        pairs.sort_by_cached_key(|pair| (pair.reference.iter().min().copied(), pair.candidate.iter().min().copied()));
+        Pairing { pairs, only_reference, only_candidate, layer_offset: self.offset, left_out: Default::default() }
+    }
+}
+
+/// Who has a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Spot {
+    #[default]
+    Empty,
+    One(usize),
+    Many,
+}

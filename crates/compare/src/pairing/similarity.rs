@@ -1,0 +1,145 @@
+//! How alike two names are, 0 to 1, by their words.
+//!
+//! `2 Σ s_i w_i / (Σ w of both)` over the words matched with each other, where `s` is how alike the two words are (1 for equal ones, less
+//! for a typing mistake or an abbreviation) and `w` is small for words that nearly every name has. Names that contradict each other (two
+//! different known parts, weight against bias, other numbers) are 0 alike.
+
+use super::names::Name;
+
+/// Words less alike than this are different words.
+const SAME_WORD: f64 = 0.7;
+
+/// `weight` and `bias` say little about which tensor it is.
+const COMMON_WORD: f64 = 0.25;
+
+/// A name's words with their weights, ready to be compared many times.
+#[derive(Clone, Debug)]
+pub(super) struct Words {
+    words: Vec<(String, f64)>,
+    glued: String,
+    stage: Option<&'static str>,
+    param: Option<&'static str>,
+    pub(super) numbers: Vec<u64>,
+}
+
+impl Words {
+    pub(super) fn of(name: &Name) -> Self {
+        // Where it stands is told by what it is: `attn_q` is the word `query`, as a misspelt one would be.
+        let place = |word: &&str| !matches!(*word, "attn" | "mlp");
+        let stage = name.stage.into_iter().flat_map(|stage| stage.split('_').filter(place)).map(|word| (full(word).to_owned(), 1.0));
+        let rest = name.rest.iter().map(|word| (full(word).to_owned(), 1.0));
+        let param = name.param.into_iter().map(|word| (word.to_owned(), COMMON_WORD));
+        let words: Vec<(String, f64)> = rest.chain(stage).chain(param).collect();
+        let mut numbers = name.numbers();
+        numbers.sort_unstable();
+        Self { glued: words.iter().map(|(word, _)| word.as_str()).collect(), words, stage: name.stage, param: name.param, numbers }
+    }
+
+    pub(super) fn contradicts(&self, other: &Self) -> bool {
+        let differ = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
+        differ(self.stage, other.stage) || differ(self.param, other.param) || self.numbers != other.numbers
+    }
+
+    pub(super) fn similarity(&self, other: &Self) -> f64 {
+        if self.contradicts(other) { 0.0 } else { self.likeness(other) }
+    }
+
+    /// The same without regard to contradictions, for suggestions.
+    pub(super) fn likeness(&self, other: &Self) -> f64 {
+        if self.words.is_empty() || other.words.is_empty() {
+            return 0.0;
+        }
+        // Only the separators differ.
+        let glued = if self.glued == other.glued { 0.97 } else { 0.0 };
+        let total: f64 = self.words.iter().chain(&other.words).map(|(_, weight)| weight).sum();
+        let mut taken = vec![false; other.words.len()];
+        let mut shared = 0.0;
+        // Equal words first, so that an abbreviation does not take a word from its equal.
+        let mut open = Vec::new();
+        for (word, weight) in &self.words {
+            match (0..taken.len()).find(|at| !taken[*at] && other.words[*at].0 == *word) {
+                Some(at) => {
+                    taken[at] = true;
+                    shared += 2.0 * weight;
+                }
+                None => open.push((word, weight)),
+            }
+        }
+        for (word, weight) in open {
+            let best = (0..taken.len())
+                .filter(|at| !taken[*at])
+                .map(|at| (alike(word, &other.words[at].0), at))
+                .max_by(|a, b| a.0.total_cmp(&b.0));
+            if let Some((alike, at)) = best.filter(|(alike, _)| *alike >= SAME_WORD) {
+                taken[at] = true;
+                shared += alike * (weight + other.words[at].1);
+            }
+        }
+        (shared / total).max(glued).min(1.0)
+    }
+}
+
+/// The letters that stand for words.
+fn full(word: &str) -> &str {
+    match word {
+        "q" => "query",
+        "k" => "key",
+        "v" => "value",
+        other => other,
+    }
+}
+
+fn alike(a: &str, b: &str) -> f64 {
+    let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    // Two letters are too few to be a misspelling of one another, and a number is not a misspelling of a number.
+    if short.len() < 3 || a.bytes().any(|b| b.is_ascii_digit()) != b.bytes().any(|b| b.is_ascii_digit()) {
+        return 0.0;
+    }
+    let abbreviation = if long.starts_with(short) { 0.9 } else { 0.0 };
+    // Far apart in length is far apart; spares the quadratic comparison, also of hostile names.
+    if long.len() > 64 || long.len() > 2 * short.len() {
+        return abbreviation;
+    }
+    strsim::normalized_damerau_levenshtein(a, b).max(abbreviation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pairing::names::Reading;
+
+    fn similarity(a: &str, b: &str) -> f64 {
+        let words = |name: &str| Words::of(&Name::parse(name, Reading::default()));
+        words(a).similarity(&words(b))
+    }
+
+    #[test]
+    fn typing_mistakes_and_abbreviations_are_alike() {
+        for (a, b) in [
+            ("0_querry_final", "0_query_final"),
+            ("0_post_atn", "0_post_attn"),
+            ("0_hidden_states", "0_hidden_state"),
+            ("x.proj_outer", "x.projection_outer"),
+            ("0_postattnx", "0_post_attnx"),
+        ] {
+            assert!(similarity(a, b) > 0.8, "{a} {b} {}", similarity(a, b));
+        }
+    }
+
+    #[test]
+    fn different_stages_are_not_alike() {
+        for (a, b) in [
+            ("0_key_final", "0_query_final"),
+            ("0_query", "0_query_final"),
+            ("0_post_attn", "0_post_attn_pre_resid"),
+            ("0_pre_mlp", "0_post_mlp"),
+            ("a.weight", "b.weight"),
+            ("x.q_proj.weight", "x.k_proj.weight"),
+            ("x.weight", "x.bias"),
+            ("fc1_out", "fc2_out"),
+            ("experts.1.x", "experts.2.x"),
+        ] {
+            assert!(similarity(a, b) < 0.8, "{a} {b} {}", similarity(a, b));
+        }
+    }
+}
