@@ -8,15 +8,15 @@ use crate::{
     layout::{self, Dims, Hints, Layout, LayoutError, SideHints, parse_steps},
     noise::{Measures, measures},
     pairing::{self, Leftover, Pair, PairError, Pairing},
-    report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport},
-    settings::Settings,
+    report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport, Unmeasured},
+    settings::{Rule, Settings},
     side::Side,
     verdict::{Facts, Judge, Verdict},
 };
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::OnceLock};
 use twinscope_measure::{Options, Totals, totals};
-use twinscope_tensor::{DType, Shape, View};
+use twinscope_tensor::{DType, Listing, ReadError, Shape, TensorSource, View};
 
 /// Told what is done, asked whether to go on. Called from many threads.
 pub trait Watch: Sync {
@@ -50,6 +50,26 @@ pub enum Outcome {
     },
     /// Stopped before its turn.
     NotReached,
+    /// One of too many pairs of one source: its score comes from sketches, which were all that was read.
+    Ranked,
+}
+
+impl Part {
+    pub fn not_reached() -> Self {
+        Self::bare(Outcome::NotReached)
+    }
+
+    fn bare(outcome: Outcome) -> Self {
+        Self { layout: None, shape: None, outcome }
+    }
+}
+
+/// What to measure: the pairs, and whether they are of two sources or of one.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub pairing: Pairing,
+    /// Every tensor of one source against every other: the candidate is the reference.
+    pub alone: bool,
 }
 
 /// How many of the worst elements a pair keeps.
@@ -63,15 +83,93 @@ pub fn compare(
     noise: Option<&Side<'_>>,
     watch: &dyn Watch,
 ) -> Result<Report, PairError> {
-    let plan = pairing::pair(reference, candidate, settings)?;
-    let parts: Vec<Part> = plan.pairs.par_iter().map(|pair| work(pair, reference, candidate, settings, watch)).collect();
+    let plan = plan(reference, candidate, settings)?;
+    let parts = slots(&plan);
+    measure(&plan, reference, candidate, settings, watch, &parts);
     let floors = noise.map(|noise| measured_floors(reference, noise, settings, watch)).transpose()?;
-    Ok(merge(&plan, parts, reference, candidate, settings, floors.as_ref()))
+    Ok(merge(&plan, taken(&parts), reference, candidate, settings, floors.as_ref()))
+}
+
+/// Whether the regexes and globs can be used at all: what can be said before a file is read.
+pub fn check(settings: &Settings) -> Result<(), PairError> {
+    struct Nothing(Listing);
+    impl TensorSource for Nothing {
+        fn listing(&self) -> &Listing {
+            &self.0
+        }
+
+        fn view(&self, _: usize) -> Result<View, ReadError> {
+            Err(ReadError::NoData { why: "there is nothing" })
+        }
+    }
+    let nothing = Nothing(Listing::default());
+    let side = Side::new(&nothing);
+    let settings = Settings { rules: vec![Rule::Pattern], map: Vec::new(), ..settings.clone() };
+    pairing::pair(&side, &side, &settings)?;
+    Ok(())
+}
+
+pub fn plan(reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings) -> Result<Plan, PairError> {
+    Ok(Plan { pairing: pairing::pair(reference, candidate, settings)?, alone: false })
+}
+
+/// Room for what each pair of a plan comes to. Filled in any order, and readable while the others are still missing.
+pub fn slots(plan: &Plan) -> Vec<OnceLock<Part>> {
+    plan.pairing.pairs.iter().map(|_| OnceLock::new()).collect()
+}
+
+/// What has been filled; the others were not reached.
+pub fn taken(parts: &[OnceLock<Part>]) -> Vec<Part> {
+    parts.iter().map(|part| part.get().cloned().unwrap_or_else(Part::not_reached)).collect()
+}
+
+/// Pairs of one source, beyond which they are judged without profiles.
+const MANY: usize = 1000;
+
+/// What differs between measuring the pairs of two sources and of one.
+#[derive(Clone, Copy)]
+struct Way {
+    only_equal: bool,
+    profiles: bool,
+}
+
+/// Measures every pair of a plan, in parallel.
+pub fn measure(
+    plan: &Plan,
+    reference: &Side<'_>,
+    candidate: &Side<'_>,
+    settings: &Settings,
+    watch: &dyn Watch,
+    parts: &[OnceLock<Part>],
+) {
+    plan.pairing.pairs.par_iter().zip(parts).for_each(|(pair, part)| {
+        let done = match (plan.alone, pair.rule) {
+            (true, Rule::Values) => Part::bare(Outcome::Ranked),
+            (alone, _) => {
+                // Forty thousand pairs with a profile for each index of each axis would not fit.
+                let way = Way { only_equal: alone, profiles: !alone || parts.len() < MANY };
+                work_with(pair, reference, candidate, settings, watch, way)
+            }
+        };
+        // A slot is filled once; the same work twice gives the same part.
+        let _ = part.set(done);
+    });
 }
 
 /// Lines one pair up and measures it.
 pub fn work(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, watch: &dyn Watch) -> Part {
-    let part = |outcome| Part { layout: None, shape: None, outcome };
+    work_with(pair, reference, candidate, settings, watch, Way { only_equal: false, profiles: true })
+}
+
+fn work_with(
+    pair: &Pair,
+    reference: &Side<'_>,
+    candidate: &Side<'_>,
+    settings: &Settings,
+    watch: &dyn Watch,
+    way: Way,
+) -> Part {
+    let part = Part::bare;
     if watch.stopped() {
         return part(Outcome::NotReached);
     }
@@ -86,15 +184,21 @@ pub fn work(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &
         Ok(views) => views,
         Err(reason) => return part(Outcome::Unreadable { side: "candidate", reason }),
     };
-    let aligned = match layout::align(&left, &right, &hints(pair, reference, candidate, settings)) {
+    let aligned = match layout::align(&left, &right, &hints(pair, reference, candidate, settings, way.only_equal)) {
         Ok(aligned) => aligned,
         Err(LayoutError::Read(error)) => return part(Outcome::Unreadable { side: "pair", reason: error.to_string() }),
         Err(error) => return part(Outcome::Incomparable(error.to_string())),
     };
     let tolerance =
         (settings.rtol.is_some() || settings.atol.is_some()).then(|| (settings.rtol.unwrap_or(0.0), settings.atol.unwrap_or(0.0)));
-    let outcome = match totals(&*aligned.reference, &*aligned.candidate, &Options { profiles: true, top: TOP, tolerance }) {
-        Ok(totals) => Outcome::Measured(Box::new(totals)),
+    let outcome = match totals(&*aligned.reference, &*aligned.candidate, &Options { profiles: way.profiles, top: TOP, tolerance }) {
+        Ok(mut totals) => {
+            if totals.differing == 0 {
+                // Nothing to locate; the profiles of a vocabulary are megabytes.
+                totals.profiles = Vec::new();
+            }
+            Outcome::Measured(Box::new(totals))
+        }
         Err(error) => Outcome::Unreadable { side: "candidate", reason: error.to_string() },
     };
     watch.measured(left.iter().chain(&right).filter_map(View::byte_len).sum());
@@ -102,7 +206,7 @@ pub fn work(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &
 }
 
 /// What the user and the sources say about how a pair lies.
-fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings) -> Hints {
+fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, only_equal: bool) -> Hints {
     let dims = |side: &Side<'_>, item: usize| {
         let said = side.items()[item].meta.as_ref()?.get("dims")?.as_str()?;
         said.parse::<Dims>().ok()
@@ -116,12 +220,12 @@ fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Set
         user: chosen.and_then(|entry| parse_steps(&entry.steps).ok()),
         reference: side(reference, &pair.reference),
         candidate: side(candidate, &pair.candidate),
-        only_equal: false,
+        only_equal,
     }
 }
 
 /// The measures of a repeat or higher-precision run against the reference, by reference item.
-fn measured_floors(
+pub fn measured_floors(
     reference: &Side<'_>,
     noise: &Side<'_>,
     settings: &Settings,
@@ -130,20 +234,21 @@ fn measured_floors(
     let plan = pairing::pair(reference, noise, settings)?;
     let measured = plan.pairs.par_iter().filter_map(|pair| match work(pair, reference, noise, settings, watch).outcome {
         Outcome::Measured(totals) => Some((pair.reference[0], measures(&totals))),
-        Outcome::Incomparable(_) | Outcome::Unreadable { .. } | Outcome::NotReached => None,
+        Outcome::Incomparable(_) | Outcome::Unreadable { .. } | Outcome::NotReached | Outcome::Ranked => None,
     });
     Ok(measured.collect())
 }
 
 /// Judges the parts in execution order.
 pub fn merge(
-    plan: &Pairing,
+    plan: &Plan,
     parts: Vec<Part>,
     reference: &Side<'_>,
     candidate: &Side<'_>,
     settings: &Settings,
     floors: Option<&HashMap<usize, Measures>>,
 ) -> Report {
+    let Plan { pairing: plan, alone } = plan;
     let mut report = Report {
         reference: reference.source().listing().source.clone(),
         candidate: candidate.source().listing().source.clone(),
@@ -156,7 +261,9 @@ pub fn merge(
         findings: Vec::new(),
         left_out: Vec::new(),
     };
-    for (side, name) in [(reference, "reference"), (candidate, "candidate")] {
+    // The candidate of one source alone is itself: what is wrong with it is said once.
+    let sides = &[(reference, "reference"), (candidate, "candidate")][..if *alone { 1 } else { 2 }];
+    for (side, name) in sides.iter().copied() {
         let listing = side.source().listing();
         report.skipped.extend(listing.skipped.iter().map(|skipped| SkippedReport {
             side: name,
@@ -171,7 +278,7 @@ pub fn merge(
             attack: f.kind.is_attack(),
         }));
     }
-    for (items, (side, name)) in plan.left_out.iter().zip([(reference, "reference"), (candidate, "candidate")]) {
+    for (items, (side, name)) in plan.left_out.iter().zip(sides.iter().copied()) {
         let left_out = items.iter().map(|item| SkippedReport {
             side: name,
             name: side.items()[*item].name.clone(),
@@ -182,6 +289,10 @@ pub fn merge(
     let mut judge = Judge::default();
     let mut longest = 0;
     for (pair, part) in plan.pairs.iter().zip(parts) {
+        if *alone {
+            // Pairs of one source follow from each other in no way.
+            (judge, longest) = (Judge::default(), 0);
+        }
         let names =
             |side: &Side<'_>, items: &[usize]| -> Vec<String> { items.iter().map(|item| side.items()[*item].name.clone()).collect() };
         let (left, right) = (names(reference, &pair.reference), names(candidate, &pair.candidate));
@@ -203,8 +314,10 @@ pub fn merge(
             origin: None,
             totals: None,
             causes: Vec::new(),
+            unmeasured: None,
             reason: None,
         };
+        let mut lacks = |why, reason| (judged.unmeasured, judged.reason) = (Some(why), Some(reason));
         match part.outcome {
             Outcome::Measured(totals) => {
                 let facts = Facts {
@@ -218,12 +331,13 @@ pub fn merge(
                 (judged.verdict, judged.origin) = judge.judge(&facts);
                 judged.totals = Some(*totals);
             }
-            Outcome::Incomparable(reason) => judged.reason = Some(reason),
-            Outcome::Unreadable { side, reason } => judged.reason = Some(format!("the {side} cannot be read: {reason}")),
+            Outcome::Incomparable(reason) => lacks(Unmeasured::Shapes, reason),
+            Outcome::Unreadable { side, reason } => lacks(Unmeasured::Unreadable, format!("the {side} cannot be read: {reason}")),
             Outcome::NotReached => {
                 report.partial = true;
-                judged.reason = Some("stopped before it was measured".to_owned());
+                lacks(Unmeasured::Stopped, "stopped before it was measured".to_owned());
             }
+            Outcome::Ranked => lacks(Unmeasured::Ranked, "ranked by a sketch of its values; --exact measures every pair".to_owned()),
         }
         report.pairs.push(judged);
     }
