@@ -1,7 +1,9 @@
 //! Two `f64` that together hold one number to about 106 bits: what sums of sums are kept in.
 
+use serde::{Deserialize, Serialize};
+
 /// `hi + lo`, where `lo` is what did not fit into `hi`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Double {
     pub(crate) hi: f64,
     pub(crate) lo: f64,
@@ -32,6 +34,13 @@ impl Double {
 
     pub(crate) fn minus(self, other: Self) -> Self {
         self.plus(Self { hi: -other.hi, lo: -other.lo })
+    }
+
+    /// `self - other`, rounded once, where `self` is an integer of at most 64 bits: 0 only when they are equal. What `lo` holds of such
+    /// an integer is below 2^11, and it is 0 unless both numbers are whole or far apart.
+    pub(crate) fn minus_exactly(self, other: f64) -> f64 {
+        let Self { hi, lo } = Self::sum(self.hi, -other);
+        hi + (lo + self.lo)
     }
 
     /// Multiplied by a power of two.

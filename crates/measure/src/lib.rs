@@ -8,4 +8,4 @@ pub mod stats;
 pub mod totals;
 
 pub use stats::{Counts, Number, Squares, Stats, stats};
-pub use totals::{Options, Profile, SideTotals, Totals, Worst, totals};
+pub use totals::{Options, Profile, SideTotals, State, Totals, Worst, totals};

@@ -12,6 +12,7 @@ use crate::{
     double::Double,
     kernel::{Shifted, Sums},
 };
+use serde::{Deserialize, Serialize};
 
 pub(crate) const LARGE: f64 = f64::from_bits((1023 + 480) << 52);
 pub(crate) const SMALL: f64 = f64::from_bits((1023 - 440) << 52);
@@ -19,7 +20,7 @@ const UP: f64 = f64::from_bits((1023 + 600) << 52);
 const DOWN: f64 = f64::from_bits((1023 - 600) << 52);
 
 /// The power of two that numbers were divided by before they were measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Scale {
     /// 2^-600: every number is so small that its square would vanish.
     Small,
@@ -64,7 +65,7 @@ fn spread(count: f64, sum: f64, squares: f64) -> f64 {
     (Double::product(count, squares).minus(Double::product(sum, sum)).value() / count).max(0.0)
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Moments {
     pub(crate) n: u64,
     sum: Double,

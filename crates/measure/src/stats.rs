@@ -19,6 +19,7 @@ use crate::{
     simd,
 };
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use twinscope_tensor::{DType, Kind, Packing, Quant, ReadError, View, decode, slice::Cut};
 
@@ -38,7 +39,7 @@ pub enum Number {
 }
 
 /// How many numbers of each sort.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub finite: u64,
     pub nan: u64,
@@ -258,12 +259,12 @@ fn tree<S: State>(start: u64, end: u64, of_block: &mut impl FnMut(u64, usize) ->
 }
 
 /// Floats, and codes that stand for them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Real {
-    counts: Counts,
-    moments: Moments,
-    min: f64,
-    max: f64,
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Real {
+    pub(crate) counts: Counts,
+    pub(crate) moments: Moments,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
 }
 
 impl Default for Real {
@@ -306,7 +307,7 @@ impl Real {
 
     /// `None` when some number was not finite, or so large or so small that the block must be scaled.
     #[inline]
-    fn of_sums(count: usize, sums: &Sums, again: Option<impl FnOnce(f64) -> Shifted>) -> Option<Self> {
+    pub(crate) fn of_sums(count: usize, sums: &Sums, again: Option<impl FnOnce(f64) -> Shifted>) -> Option<Self> {
         let max_abs = sums.max.max(-sums.min);
         let usual = sums.squares.is_finite() && (max_abs == 0.0 || (SMALL..=LARGE).contains(&max_abs));
         usual.then(|| Self {
@@ -317,8 +318,13 @@ impl Real {
         })
     }
 
+    /// `other` comes after `self`.
+    pub(crate) fn merged(self, other: Self) -> Self {
+        self.merge(other)
+    }
+
     /// Any numbers at all.
-    fn of_values(values: &mut Vec<f64>, scaled: &mut Vec<f64>) -> Self {
+    pub(crate) fn of_values(values: &mut Vec<f64>, scaled: &mut Vec<f64>) -> Self {
         let mut counts = Counts::default();
         let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
         values.retain(|x| {
@@ -346,7 +352,7 @@ impl Real {
 }
 
 /// For types whose numbers never need a second pass.
-const ONCE: Option<fn(f64) -> Shifted> = None;
+pub(crate) const ONCE: Option<fn(f64) -> Shifted> = None;
 
 /// Of finite numbers that are scaled already.
 fn moments_of(values: &[f64], scale: Scale) -> Moments {
@@ -355,7 +361,7 @@ fn moments_of(values: &[f64], scale: Scale) -> Moments {
 }
 
 /// Little-endian bytes of numbers, the numbers themselves where the machine keeps them so.
-fn bytes_of(values: &[f64]) -> Cow<'_, [u8]> {
+pub(crate) fn bytes_of(values: &[f64]) -> Cow<'_, [u8]> {
     if cfg!(target_endian = "little") {
         // SAFETY: the same memory as bytes, which need no alignment and have no invalid values.
         Cow::Borrowed(unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) })
@@ -480,12 +486,12 @@ impl Ints {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Complex {
-    counts: Counts,
-    re: Moments,
-    im: Moments,
-    moduli: Moments,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Complex {
+    pub(crate) counts: Counts,
+    pub(crate) re: Moments,
+    pub(crate) im: Moments,
+    pub(crate) moduli: Moments,
     max_abs: f64,
 }
 
@@ -504,6 +510,15 @@ impl State for Complex {
 impl Complex {
     fn of_block(view: &View, start: u64, count: usize, Scratch { bytes, values, more }: &mut Scratch) -> Self {
         read(view, start, count, bytes, values);
+        Self::of_values(values, more)
+    }
+
+    pub(crate) fn merged(self, other: Self) -> Self {
+        self.merge(other)
+    }
+
+    /// Of real and imaginary parts in turn.
+    pub(crate) fn of_values(values: &[f64], more: &mut Vec<f64>) -> Self {
         let mut counts = Counts::default();
         let mut largest: f64 = 0.0;
         let pairs = values.as_chunks::<2>().0;

@@ -1,0 +1,447 @@
+//! The mergeable state of a pair: what a run of elements has shown so far.
+
+use super::{
+    Options, SideTotals, Totals, Worst,
+    grid::Grid,
+    histogram::{Histogram, exponent},
+    profile::{Cut, Profiles},
+    read::{Sort, Values},
+    scaled::Scaled,
+    worst::Top,
+};
+use crate::{
+    double::Double,
+    moments::Scale,
+    simd,
+    stats::{Complex, Real, bytes_of},
+};
+use serde::{Deserialize, Serialize};
+use std::{cell::Cell as Slot, ops::Range};
+use twinscope_tensor::{Operand, ReadError};
+
+/// Elements of one kernel call, and those that share the reference's rms in [`Totals::max_local`].
+pub(crate) const BLOCK: usize = 1 << 12;
+
+/// One side of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+enum Side {
+    #[default]
+    Nothing,
+    Real(Real),
+    Complex(Complex),
+}
+
+impl Side {
+    fn merge(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Nothing, side) | (side, Self::Nothing) => side,
+            (Self::Real(a), Self::Real(b)) => Self::Real(a.merged(b)),
+            (Self::Complex(a), Self::Complex(b)) => Self::Complex(a.merged(b)),
+            (Self::Real(_), Self::Complex(_)) | (Self::Complex(_), Self::Real(_)) => unreachable!("a pair has one sort"),
+        }
+    }
+
+    fn finish(self) -> SideTotals {
+        match self {
+            Self::Nothing => SideTotals::default(),
+            Self::Real(real) => SideTotals {
+                mean: real.moments.mean(),
+                std: real.moments.std(),
+                min: (real.moments.n > 0).then_some(real.min),
+                max: (real.moments.n > 0).then_some(real.max),
+                nan: real.counts.nan,
+                inf: real.counts.pos_inf + real.counts.neg_inf,
+                zero: real.counts.zeros,
+                norm: real.moments.norm(),
+            },
+            // Complex numbers have no order, and a mean that one number cannot say.
+            Self::Complex(complex) => SideTotals {
+                mean: None,
+                std: complex.re.joint_std(&complex.im),
+                min: None,
+                max: None,
+                nan: complex.counts.nan,
+                inf: complex.counts.pos_inf + complex.counts.neg_inf,
+                zero: complex.counts.zeros,
+                norm: complex.moduli.norm(),
+            },
+        }
+    }
+}
+
+/// What a run of elements of a pair has shown: [`State::of_range`] for a part, [`State::merge`] for two parts one after the other,
+/// [`State::finish`] for the numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    numeric: bool,
+    wanted: usize,
+    tolerance: bool,
+    count: u64,
+    compared: u64,
+    differing: u64,
+    nonfinite_differing: u64,
+    beyond: u64,
+    reference: Side,
+    candidate: Side,
+    /// Over compared elements: `Σ|c - r|`, `Σ(c - r)²`, `Σr²`, `Σc²`, `Σrc`, `Σ|c - r| / max(|r|, |c|)`.
+    apart: Scaled,
+    squares: Scaled,
+    reference_squares: Scaled,
+    candidate_squares: Scaled,
+    dot: Scaled,
+    relative: Double,
+    max_abs: f64,
+    max_relative: f64,
+    max_ulp: u64,
+    max_local: f64,
+    first: Option<Worst>,
+    top: Top,
+    magnitudes: Histogram,
+    ulps: Histogram,
+    profiles: Option<Profiles>,
+}
+
+/// What stays the same from block to block.
+#[derive(Clone, Copy)]
+pub(crate) struct Task<'a> {
+    pub(crate) reference: &'a dyn Operand,
+    pub(crate) candidate: &'a dyn Operand,
+    pub(crate) sort: Sort,
+    pub(crate) grid: Option<Grid>,
+    pub(crate) options: &'a Options,
+}
+
+impl<'a> Task<'a> {
+    pub(crate) fn new(reference: &'a dyn Operand, candidate: &'a dyn Operand, options: &'a Options) -> Result<Self, ReadError> {
+        assert_eq!(reference.shape(), candidate.shape(), "a pair is measured after it was given one shape");
+        let sort = Sort::of(reference, candidate)?;
+        Ok(Self { reference, candidate, sort, grid: Grid::of(reference.dtype(), candidate.dtype()), options })
+    }
+}
+
+thread_local! {
+    /// Taken while in use: whoever reads a block may be asked, by the thread pool, to read another one meanwhile.
+    static SCRATCH: Slot<Option<Box<Values>>> = const { Slot::new(None) };
+}
+
+impl State {
+    /// The state of elements `range`, in row-major order. Measure a giant pair in parts by giving each a range whose start is a multiple of
+    /// [`super::CHUNK`]; the parts merge to what one call over everything gives, up to the rounding of 106-bit sums.
+    ///
+    /// # Panics
+    /// When the shapes are not equal, the range is not inside them, or begins inside a chunk.
+    pub fn of_range(reference: &dyn Operand, candidate: &dyn Operand, range: Range<u64>, options: &Options) -> Result<Self, ReadError> {
+        let task = Task::new(reference, candidate, options)?;
+        assert!(range.start <= range.end && range.end <= reference.len(), "{range:?} of {} elements", reference.len());
+        assert!(range.start.is_multiple_of(super::CHUNK), "a range begins at a chunk, {} does not", range.start);
+        let cut = if options.profiles && task.sort.per() > 0 { Cut::of(reference.shape()) } else { None };
+        let state = Self::of_tree(&task, cut.as_ref(), range);
+        reference.check()?;
+        candidate.check()?;
+        Ok(state)
+    }
+
+    fn new(task: &Task<'_>, cut: Option<&Cut>, range: &Range<u64>) -> Self {
+        Self {
+            numeric: !matches!(task.sort, Sort::Opaque { .. }),
+            wanted: task.options.top,
+            tolerance: task.options.tolerance.is_some(),
+            count: (range.end - range.start) * task.sort.per(),
+            compared: 0,
+            differing: 0,
+            nonfinite_differing: 0,
+            beyond: 0,
+            reference: Side::Nothing,
+            candidate: Side::Nothing,
+            apart: Scaled::default(),
+            squares: Scaled::default(),
+            reference_squares: Scaled::default(),
+            candidate_squares: Scaled::default(),
+            dot: Scaled::default(),
+            relative: Double::default(),
+            max_abs: 0.0,
+            max_relative: 0.0,
+            max_ulp: 0,
+            max_local: 0.0,
+            first: None,
+            top: Top::new(task.options.top),
+            magnitudes: Histogram::default(),
+            ulps: Histogram::default(),
+            profiles: cut.map(|cut| Profiles::new(cut.clone(), range)),
+        }
+    }
+
+    /// Halves, the left one a power of two of chunks, so that who does what changes nothing in what is added to what.
+    fn of_tree(task: &Task<'_>, cut: Option<&Cut>, range: Range<u64>) -> Self {
+        let chunks = (range.end - range.start).div_ceil(super::CHUNK);
+        if chunks <= 1 {
+            return Self::of_chunk(task, cut, range);
+        }
+        let middle = range.start + chunks.next_power_of_two() / 2 * super::CHUNK;
+        let (left, right) = rayon::join(|| Self::of_tree(task, cut, range.start..middle), || Self::of_tree(task, cut, middle..range.end));
+        left.merge(right)
+    }
+
+    fn of_chunk(task: &Task<'_>, cut: Option<&Cut>, range: Range<u64>) -> Self {
+        let mut values = SCRATCH.take().unwrap_or_default();
+        let mut state = Self::new(task, cut, &range);
+        for start in range.clone().step_by(BLOCK) {
+            let count = (range.end - start).min(BLOCK as u64) as usize;
+            if let Sort::Opaque { width } = task.sort {
+                state.insert_opaque(task, width, start, count, &mut values);
+            } else {
+                values.read(task.sort, task.reference, task.candidate, start, count);
+                state.insert(task, start, &mut values);
+            }
+        }
+        SCRATCH.set(Some(values));
+        state
+    }
+
+    /// Elements without numbers are equal or they are not.
+    fn insert_opaque(&mut self, task: &Task<'_>, width: usize, start: u64, count: usize, values: &mut Values) {
+        let [left, right] = &mut values.bytes;
+        let views = (task.reference.view().expect("checked"), task.candidate.view().expect("checked"));
+        let (left, right) = (views.0.chunk(start, count, left), views.1.chunk(start, count, right));
+        let (apart, ones) = (&mut values.apart, &mut values.reference);
+        let place = |i: usize| i * width..(i + 1) * width;
+        apart.clear();
+        apart.extend((0..count).map(|i| if left[place(i)] == right[place(i)] { 0.0 } else { f64::NAN }));
+        for (i, _) in apart.iter().enumerate().filter(|(_, apart)| apart.is_nan()) {
+            self.differing += 1;
+            let at = start + i as u64;
+            self.top.insert(None, Worst { at, reference: f64::NAN, candidate: f64::NAN, imaginary: None });
+        }
+        self.compared += count as u64;
+        self.beyond = self.differing;
+        if let Some(profiles) = &mut self.profiles {
+            ones.clear();
+            ones.resize(count, 0.0);
+            profiles.insert(start, 1, ones, apart, |_| false);
+        }
+    }
+
+    /// A block of numbers of any kind.
+    fn insert(&mut self, task: &Task<'_>, start: u64, values: &mut Values) {
+        let per = task.sort.per();
+        let compared = |r: f64, c: f64| r.is_finite() && c.is_finite();
+        let Values { reference, candidate, apart, parts, ints, more, .. } = values;
+        let [rs, cs, ds, rest] = more;
+        [&mut *rs, &mut *cs, &mut *ds].into_iter().for_each(|kept| kept.clear());
+        let whole = task.sort == Sort::Ints;
+        for (i, ((r, c), apart)) in reference.iter().zip(candidate.iter()).zip(apart.iter()).enumerate() {
+            let (r, c, apart) = (*r, *c, *apart);
+            let worst = || match task.sort {
+                Sort::Complex => Worst {
+                    at: start + i as u64,
+                    reference: parts[0][2 * i],
+                    candidate: parts[1][2 * i],
+                    imaginary: Some([parts[0][2 * i + 1], parts[1][2 * i + 1]]),
+                },
+                _ => Worst { at: start + i as u64 / per, reference: r, candidate: c, imaginary: None },
+            };
+            if !compared(r, c) {
+                if apart.is_nan() {
+                    self.differing += 1;
+                    self.nonfinite_differing += 1;
+                    self.beyond += 1;
+                    self.top.insert(None, worst());
+                }
+                continue;
+            }
+            if self.first.is_none() {
+                self.first = Some(worst());
+            }
+            rs.push(r);
+            cs.push(c);
+            ds.push(apart);
+            if apart == 0.0 {
+                continue;
+            }
+            self.differing += 1;
+            self.magnitudes.add(exponent(apart), 1);
+            self.max_abs = self.max_abs.max(apart);
+            if apart >= self.top.least() {
+                self.top.insert(Some(apart), worst());
+            }
+            if let Some((atol, rtol)) = task.options.tolerance {
+                // Written so that a NaN in the tolerance accepts nothing.
+                let accepted = apart <= atol + rtol * r.abs();
+                self.beyond += u64::from(!accepted);
+            }
+            let steps = match (task.grid, task.sort) {
+                _ if whole => u64::try_from(ints[1][i].abs_diff(ints[0][i])).unwrap_or(u64::MAX),
+                (Some(grid), Sort::Complex) => {
+                    (0..2).map(|part| grid.distance(parts[0][2 * i + part], parts[1][2 * i + part])).max().unwrap_or(0)
+                }
+                (Some(grid), _) => grid.distance(r, c),
+                (None, _) => 0,
+            };
+            if steps > 0 {
+                self.max_ulp = self.max_ulp.max(steps);
+                self.ulps.add(steps.ilog2() as i32, 1);
+            }
+        }
+        if let Some(profiles) = &mut self.profiles {
+            profiles.insert(start, per as usize, reference, apart, |i| compared(reference[i], candidate[i]));
+        }
+        self.compared += rs.len() as u64;
+        self.insert_sums(rs, cs, ds, rest);
+        self.dot = self.dot.plus(match task.sort {
+            Sort::Complex => {
+                [&mut *rs, &mut *cs].into_iter().for_each(|kept| kept.clear());
+                let [left, right] = parts;
+                for (i, (l, r)) in left.as_chunks::<2>().0.iter().zip(right.as_chunks::<2>().0).enumerate() {
+                    if compared(reference[i], candidate[i]) {
+                        rs.extend(l);
+                        cs.extend(r);
+                    }
+                }
+                dot(rs, cs)
+            }
+            _ => dot(rs, cs),
+        });
+        let mut side = |numbers: &mut Vec<f64>, parts: &[f64]| match task.sort {
+            Sort::Complex => Side::Complex(Complex::of_values(parts, rest)),
+            _ => Side::Real(Real::of_values(numbers, rest)),
+        };
+        let sides = (side(reference, &parts[0]), side(candidate, &parts[1]));
+        self.reference = self.reference.merge(sides.0);
+        self.candidate = self.candidate.merge(sides.1);
+    }
+
+    /// The sums over compared elements.
+    fn insert_sums(&mut self, rs: &[f64], cs: &[f64], ds: &[f64], rest: &mut Vec<f64>) {
+        let squares = |values: &[f64], scale: Scale, rest: &mut Vec<f64>| {
+            let sums = sums(values, scale, rest);
+            Scaled::new(sums.squares, [scale, scale])
+        };
+        let (scale_r, scale_c) = (Scale::for_largest(largest(rs)), Scale::for_largest(largest(cs)));
+        let reference_squares = squares(rs, scale_r, rest);
+        self.reference_squares = self.reference_squares.plus(reference_squares);
+        self.candidate_squares = self.candidate_squares.plus(squares(cs, scale_c, rest));
+        let most = largest(ds);
+        if most == 0.0 {
+            return;
+        }
+        let scale = Scale::for_largest(most);
+        let rms = reference_squares.root_mean(rs.len() as u64);
+        rest.clear();
+        // A difference may be beyond the range: half of it is not.
+        let ratio = |r: f64, c: f64, apart: f64, over: f64| match apart.is_infinite() {
+            false if apart == 0.0 => 0.0,
+            false => apart / over,
+            true => (0.5 * c - 0.5 * r).abs() / (0.5 * over),
+        };
+        let all = || rs.iter().zip(cs).zip(ds).map(|((r, c), apart)| (*r, *c, *apart));
+        rest.extend(all().map(|(r, c, apart)| ratio(r, c, apart, r.abs().max(c.abs()))));
+        let relative = simd::f64(&bytes_of(rest));
+        self.relative = self.relative.plus(Double::new(relative.sum));
+        self.max_relative = self.max_relative.max(relative.max);
+        self.max_local = all().map(|(r, c, apart)| ratio(r, c, apart, r.abs().max(rms))).fold(self.max_local, f64::max);
+        if most.is_infinite() {
+            rest.clear();
+            rest.extend(rs.iter().zip(cs).map(|(r, c)| scale.divide(*c) - scale.divide(*r)).map(f64::abs));
+        } else {
+            rest.clear();
+            rest.extend(ds.iter().map(|apart| scale.divide(*apart)));
+        }
+        let sums = simd::f64(&bytes_of(rest));
+        self.apart = self.apart.plus(Scaled::new(sums.sum, [scale]));
+        self.squares = self.squares.plus(Scaled::new(sums.squares, [scale, scale]));
+    }
+
+    /// Two runs as one; `other` comes after `self`.
+    pub fn merge(mut self, other: Self) -> Self {
+        self.count += other.count;
+        self.compared += other.compared;
+        self.differing += other.differing;
+        self.nonfinite_differing += other.nonfinite_differing;
+        self.beyond += other.beyond;
+        self.reference = self.reference.merge(other.reference);
+        self.candidate = self.candidate.merge(other.candidate);
+        self.apart = self.apart.plus(other.apart);
+        self.squares = self.squares.plus(other.squares);
+        self.reference_squares = self.reference_squares.plus(other.reference_squares);
+        self.candidate_squares = self.candidate_squares.plus(other.candidate_squares);
+        self.dot = self.dot.plus(other.dot);
+        self.relative = self.relative.plus(other.relative);
+        self.max_abs = self.max_abs.max(other.max_abs);
+        self.max_relative = self.max_relative.max(other.max_relative);
+        self.max_ulp = self.max_ulp.max(other.max_ulp);
+        self.max_local = self.max_local.max(other.max_local);
+        self.first = self.first.or(other.first);
+        self.top.merge(&other.top);
+        self.magnitudes.merge(&other.magnitudes);
+        self.ulps.merge(&other.ulps);
+        if let (Some(profiles), Some(others)) = (&mut self.profiles, other.profiles) {
+            profiles.merge(others);
+        }
+        self
+    }
+
+    /// The numbers.
+    pub fn finish(self) -> Totals {
+        let n = self.compared;
+        let any = |number: f64| (self.numeric && n > 0).then_some(number);
+        let identical = self.differing == 0;
+        let norms = !self.reference_squares.is_zero() && !self.candidate_squares.is_zero();
+        let cosine = || match self.squares.is_zero() {
+            true => 1.0,
+            false => self.dot.cosine(self.reference_squares, self.candidate_squares).clamp(-1.0, 1.0),
+        };
+        Totals {
+            count: self.count,
+            compared: n,
+            differing: self.differing,
+            nonfinite_differing: self.nonfinite_differing,
+            max_abs: any(self.max_abs),
+            mean_abs: any(self.apart.over(n.max(1))),
+            max_rel: any(self.max_relative),
+            mean_rel: any(self.relative.over(n.max(1) as f64).value()),
+            mse: any(self.squares.over(n.max(1))),
+            rel_l2: match (identical, self.reference_squares.is_zero()) {
+                (true, _) => Some(0.0),
+                (false, true) => None,
+                (false, false) => any(self.squares.root_ratio(self.reference_squares)),
+            },
+            cosine: norms.then(cosine),
+            max_ulp: any(self.max_ulp as f64),
+            worst: self.top.worst().or(self.first),
+            max_local: any(self.max_local),
+            beyond: self.tolerance.then_some(self.beyond),
+            reference: self.reference.finish(),
+            candidate: self.candidate.finish(),
+            magnitudes: self.magnitudes.iter().collect(),
+            ulps: self.ulps.iter().map(|(bucket, count)| (bucket as u32, count)).collect(),
+            profiles: self.profiles.map(Profiles::finish).unwrap_or_default(),
+            top: self.top.first(self.wanted),
+        }
+    }
+}
+
+fn largest(values: &[f64]) -> f64 {
+    values.iter().fold(0.0, |most, x| if x.abs() > most { x.abs() } else { most })
+}
+
+fn sums(values: &[f64], scale: Scale, rest: &mut Vec<f64>) -> crate::kernel::Sums {
+    if scale == Scale::One {
+        return simd::f64(&bytes_of(values));
+    }
+    rest.clear();
+    rest.extend(values.iter().map(|x| scale.divide(*x)));
+    simd::f64(&bytes_of(rest))
+}
+
+/// `Σab`, each side divided by a power of two that keeps its squares in range.
+fn dot(a: &[f64], b: &[f64]) -> Scaled {
+    let (scale_a, scale_b) = (Scale::for_largest(largest(a)), Scale::for_largest(largest(b)));
+    let mut lanes = [0.0; 16];
+    for (a, b) in a.chunks(16).zip(b.chunks(16)) {
+        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += scale_a.divide(*a) * scale_b.divide(*b);
+        }
+    }
+    let sum = lanes.iter().fold(Double::default(), |sum, lane| sum.plus(Double::new(*lane)));
+    Scaled::new(sum.value(), [scale_a, scale_b])
+}

@@ -1,0 +1,91 @@
+//! The worst elements, worst first: those whose difference is not finite, in their order; then the largest differences, the first of equals.
+
+use super::Worst;
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    /// `None` where the difference is not finite.
+    apart: Option<f64>,
+    worst: Worst,
+}
+
+impl Entry {
+    /// `Less` when `self` is worse.
+    fn order(&self, other: &Self) -> Ordering {
+        let size = match (self.apart, other.apart) {
+            (None, None) => Ordering::Equal,
+            (None, Some(_)) => Ordering::Less,
+            (Some(_), None) => Ordering::Greater,
+            (Some(a), Some(b)) => b.total_cmp(&a),
+        };
+        size.then(self.worst.at.cmp(&other.worst.at))
+    }
+}
+
+/// The `room` worst so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Top {
+    room: usize,
+    entries: Vec<Entry>,
+}
+
+impl Top {
+    /// The worst one is always kept.
+    pub(crate) fn new(wanted: usize) -> Self {
+        Self { room: wanted.max(1), entries: Vec::new() }
+    }
+
+    /// A difference below this need not be shown to `insert`. Equal ones must: the first of equals is worse.
+    pub(crate) fn least(&self) -> f64 {
+        match self.entries.last() {
+            Some(last) if self.entries.len() == self.room => last.apart.unwrap_or(f64::INFINITY),
+            _ => 0.0,
+        }
+    }
+
+    /// `apart` is `None` when the difference is not finite.
+    pub(crate) fn insert(&mut self, apart: Option<f64>, worst: Worst) {
+        let entry = Entry { apart, worst };
+        let full = self.entries.len() == self.room;
+        if full && self.entries.last().is_some_and(|last| last.order(&entry).is_le()) {
+            return;
+        }
+        let place = self.entries.partition_point(|other| other.order(&entry).is_lt());
+        self.entries.insert(place, entry);
+        self.entries.truncate(self.room);
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        other.entries.iter().for_each(|entry| self.insert(entry.apart, entry.worst));
+    }
+
+    pub(crate) fn worst(&self) -> Option<Worst> {
+        self.entries.first().map(|entry| entry.worst)
+    }
+
+    pub(crate) fn first(self, wanted: usize) -> Vec<Worst> {
+        self.entries.into_iter().take(wanted).map(|entry| entry.worst).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worst(at: u64) -> Worst {
+        Worst { at, reference: 0.0, candidate: 0.0, imaginary: None }
+    }
+
+    #[test]
+    fn the_first_of_equals_and_everything_not_finite_come_first() {
+        let mut top = Top::new(4);
+        for (at, apart) in [(0, Some(1.0)), (1, Some(3.0)), (2, None), (3, Some(3.0)), (4, Some(2.0)), (5, None), (6, Some(3.0))] {
+            top.insert(apart, worst(at));
+        }
+        assert_eq!(top.least(), 3.0);
+        assert_eq!(top.worst(), Some(worst(2)));
+        assert_eq!(top.first(4).iter().map(|w| w.at).collect::<Vec<_>>(), [2, 5, 1, 3]);
+    }
+}
