@@ -30,6 +30,13 @@ pub trait Watch: Sync {
 /// Nobody watches.
 impl Watch for () {}
 
+impl Plan {
+    /// Whether this pair keeps its score and is not measured.
+    pub fn is_ranked(&self, pair: &Pair) -> bool {
+        self.alone && pair.rule == Rule::Values
+    }
+}
+
 /// What one pair came to. Facts only; the opinion is formed in [`merge`].
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -134,22 +141,13 @@ struct Way {
 }
 
 /// Measures every pair of a plan, in parallel.
-pub fn measure(
-    plan: &Plan,
-    reference: &Side<'_>,
-    candidate: &Side<'_>,
-    settings: &Settings,
-    watch: &dyn Watch,
-    parts: &[OnceLock<Part>],
-) {
+pub fn measure(plan: &Plan, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, watch: &dyn Watch, parts: &[OnceLock<Part>]) {
     plan.pairing.pairs.par_iter().zip(parts).for_each(|(pair, part)| {
-        let done = match (plan.alone, pair.rule) {
-            (true, Rule::Values) => Part::bare(Outcome::Ranked),
-            (alone, _) => {
-                // Forty thousand pairs with a profile for each index of each axis would not fit.
-                let way = Way { only_equal: alone, profiles: !alone || parts.len() < MANY };
-                work_with(pair, reference, candidate, settings, watch, way)
-            }
+        // Forty thousand pairs with a profile for each index of each axis would not fit.
+        let way = Way { only_equal: plan.alone, profiles: !plan.alone || parts.len() < MANY };
+        let done = match plan.is_ranked(pair) {
+            true => Part::bare(Outcome::Ranked),
+            false => work_with(pair, reference, candidate, settings, watch, way),
         };
         // A slot is filled once; the same work twice gives the same part.
         let _ = part.set(done);
@@ -161,14 +159,7 @@ pub fn work(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &
     work_with(pair, reference, candidate, settings, watch, Way { only_equal: false, profiles: true })
 }
 
-fn work_with(
-    pair: &Pair,
-    reference: &Side<'_>,
-    candidate: &Side<'_>,
-    settings: &Settings,
-    watch: &dyn Watch,
-    way: Way,
-) -> Part {
+fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, watch: &dyn Watch, way: Way) -> Part {
     let part = Part::bare;
     if watch.stopped() {
         return part(Outcome::NotReached);

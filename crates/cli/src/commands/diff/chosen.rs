@@ -99,9 +99,7 @@ fn replace<T>(setting: &mut Vec<T>, given: Vec<T>) {
 
 fn pattern(text: &str) -> Pattern {
     match text.split_once("=>") {
-        Some((reference, candidate)) => {
-            Pattern { reference: reference.trim().to_owned(), candidate: Some(candidate.trim().to_owned()) }
-        }
+        Some((reference, candidate)) => Pattern { reference: reference.trim().to_owned(), candidate: Some(candidate.trim().to_owned()) },
         None => Pattern { reference: text.to_owned(), candidate: None },
     }
 }
