@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every fuzz target for SECONDS, two at a time, seeded with the golden files and the corpus copy: scripts/fuzz.sh [SECONDS] [TARGET ...]
+# Every fuzz target for SECONDS, FUZZ_JOBS (2) at a time, seeded with the golden files and the corpus copy: scripts/fuzz.sh [SECONDS] [TARGET ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}; shift || true
@@ -28,4 +28,4 @@ run() {
   fi
 }
 export -f run seeds; export seconds
-printf '%s\n' "${targets[@]}" | xargs -P 2 -I{} bash -c 'run {}'
+printf '%s\n' "${targets[@]}" | xargs -P "${FUZZ_JOBS:-2}" -I{} bash -c 'run {}'

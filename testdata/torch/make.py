@@ -1,5 +1,5 @@
 """Golden torch files: what torch writes, in every container, and what must be refused. Run it with Python 3, torch and numpy to write the cases again."""
-import collections, hashlib, io, json, pathlib, pickle, shutil, struct, zipfile
+import collections, hashlib, io, json, os, pathlib, pickle, shutil, struct, zipfile
 import numpy as np
 import torch
 
@@ -156,3 +156,110 @@ legacy = saved({"w": w}, _use_new_zipfile_serialization=False)
 case("legacy_cut", legacy[:-4], format="torch-legacy", skipped=["w"])
 case("legacy_count_lies", legacy[:-56] + struct.pack("<q", 99) + legacy[-48:], format="torch-legacy", skipped=["w"])
 case("deep_lists", b"]" * 9000 + b"a" * 8999 + b".", "pkl", format="pickle", why="recursion anywhere would overflow")
+
+
+# Folders
+def folder_case(name, write, why="", **expect):
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "input").mkdir(parents=True)
+    write(folder / "input")
+    (folder / "expect.json").write_text(json.dumps({"why": why, **expect} if why else expect, indent=1, ensure_ascii=False) + "\n")
+
+
+import subprocess, warnings
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint._extension import StreamTransformExtension
+
+warnings.simplefilter("ignore")
+
+
+class Zstd(StreamTransformExtension):
+    """What torch's own ZStandard writes, through the zstd program."""
+
+    @staticmethod
+    def registry_name():
+        return "stream.zstd"
+
+    @staticmethod
+    def from_descriptor(version):
+        return Zstd()
+
+    def get_descriptor(self):
+        return "stream.zstd/1"
+
+    def transform_to(self, output):
+        class Stream(io.BytesIO):
+            def close(self):
+                if not self.closed:
+                    output.write(subprocess.run(["zstd", "-c"], input=self.getvalue(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
+                super().close()
+
+            def flush(self):
+                pass
+
+        return Stream()
+
+    def transform_from(self, stream):
+        raise NotImplementedError
+
+
+checkpoint = {"model": {"w": w, "t": base.view(4, 6).t(), "b": b}, "step": 7, "empty": torch.zeros(0, 3)}
+whole = [("model.w", w), ("model.t", base.view(4, 6).t()), ("model.b", b), ("empty", torch.zeros(0, 3))]
+
+
+def save_dcp(folder, **options):
+    os.chdir(folder.parent)  # The folder's path is written into `.metadata`.
+    dcp.save(checkpoint, storage_writer=dcp.FileSystemWriter(folder.name, **options), no_dist=True)
+
+
+step = [{"name": "step", "type": "int"}]
+folder_case("dcp", save_dcp, format="dcp", tensors=tensors(whole), values=step)
+folder_case("dcp_zstd", lambda folder: save_dcp(folder, _extensions=[Zstd()]), format="dcp", tensors=tensors(whole), values=step)
+
+
+def interrupted(folder):
+    save_dcp(folder)
+    (folder / ".metadata").unlink()
+
+
+folder_case("dcp_interrupted", interrupted, format="dcp", why="the pieces are there, their names are not",
+            tensors=tensors([("__0_0.1", w), ("__0_0.2", base.view(4, 6).t()), ("__0_0.3", b), ("__0_0.4", torch.zeros(0, 3))]),
+            values=[{"name": "__0_0.0", "type": "int"}], findings=["odd"])
+
+
+def escaping(folder):
+    save_dcp(folder)
+    metadata = (folder / ".metadata").read_bytes()
+    (folder / ".metadata").write_bytes(metadata.replace(b"\x8c\x0c__0_0.distcp", b"\x8c\x0c../../etc/xy"))
+
+
+folder_case("dcp_leaves_its_folder", escaping, format="dcp", skipped=["model.w", "model.t", "model.b", "step", "empty"], findings=["path_escape"])
+
+
+def zero(stage, world=2):
+    names = {"a.weight": torch.arange(6.0).view(2, 3), "a.bias": torch.arange(5.0) + 100}
+
+    def write(folder):
+        (folder / "latest").write_text("global_step5")
+        target = folder / "global_step5"
+        target.mkdir()
+        model = {"module": {"a.mean": torch.ones(2)}, "buffer_names": ["a.mean"], "shared_params": {"tied": "a.bias"},
+                 "param_shapes": [collections.OrderedDict((name, value.shape) for name, value in names.items())]}
+        torch.save(model, target / ("mp_rank_00_model_states.pt" if stage < 3 else "zero_pp_rank_0_mp_rank_00_model_states.pt"))
+        flat = torch.cat([value.flatten() for value in names.values()])
+        flat = torch.cat([flat, torch.zeros(-len(flat) % world)])
+        for rank in range(world):
+            if stage < 3:
+                parts = {"single_partition_of_fp32_groups": [flat.chunk(world)[rank].clone()]}
+            else:
+                cut = [torch.cat([value.flatten(), torch.zeros(-value.numel() % world)]).chunk(world)[rank] for value in names.values()]
+                parts = {"fp32_flat_groups": [torch.cat(cut)]}
+            torch.save({"optimizer_state_dict": {"zero_stage": stage, "partition_count": world, **parts}}, target / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+
+    folder_case(f"zero_{stage}", write, format="deepspeed-zero", tensors=tensors([*names.items(), ("a.mean", torch.ones(2)), ("tied", names["a.bias"])]),
+                values=[{"name": "zero_stage", "type": "int"}])
+
+
+zero(2)
+zero(3)

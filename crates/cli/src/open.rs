@@ -32,8 +32,13 @@ pub(crate) struct Opening {
     /// How many times larger than its packed form data may become
     #[arg(long, global = true, value_name = "N", default_value_t = Limits::default().inflate_ratio)]
     max_ratio: u64,
-    /// Take the source as raw bytes of this dtype and shape, from this byte on, like 'f32[3,4]@0'
-    #[arg(long, global = true, value_name = "SPEC")]
+    // In `help`, not in a doc comment: rustdoc would take the brackets for a link.
+    #[arg(
+        long,
+        global = true,
+        value_name = "SPEC",
+        help = "Take the source as raw bytes of this dtype and shape, from this byte on, like 'f32[3,4]@0'"
+    )]
     raw: Option<RawSpec>,
     /// Threads to work with [default: one for each core]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]

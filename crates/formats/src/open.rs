@@ -155,6 +155,11 @@ impl Source {
                 value.name.clone_from(&stem);
             }
         }
+        for skipped in &mut contents.skipped {
+            if skipped.name.is_empty() {
+                skipped.name.clone_from(&stem);
+            }
+        }
         if !contents.ordered {
             order::sort_by_name(&mut contents.entries, |entry| &entry.name);
             for value in &mut contents.values {

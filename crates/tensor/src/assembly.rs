@@ -325,7 +325,7 @@ impl Assembly {
             Node::Merged { mut inner, mut groups } => {
                 let at: usize = groups[..axis].iter().sum();
                 for _ in 0..groups[axis] {
-                    inner = Box::new(inner.squeeze(at)?);
+                    *inner = inner.squeeze(at)?;
                 }
                 groups.remove(axis);
                 Self::merged(*inner, dims, groups)

@@ -3,7 +3,7 @@
 //! Text is NumPy's: `1.0`, `1e-05`, `nan`, `-inf`, `True`, `(1+2j)`, plain digits from 1e-4 to 1e16 for every width (NumPy 2.4
 //! turns to exponents earlier for narrow floats; columns of mixed dtypes are easier to read when one rule holds). A float is written with the fewest digits that mean it in
 //! its own dtype, so a bf16 of 0.1 is `0.1` and not the `0.10009765625` it is in f32. Types of 16 bits and less are written
-//! out whole where that takes no more than six digits: the largest f16 is `65504.0`, not the equally unmistakable `65500.0`.
+//! out when they are whole numbers of no more than six digits: the largest f16 is `65504.0`, not the equally unmistakable `65500.0`.
 
 use crate::{
     DType, TimeUnit, View, blocks,
@@ -219,7 +219,7 @@ impl Float {
             Float::F80(_) => unreachable!("returned above"),
         };
         let exact = scientific(&format!("{value:e}"));
-        if exact.digits.len() <= 6 {
+        if exact.digits.len() <= 6 && value.fract() == 0.0 {
             return Some(exact);
         }
         // Cut the f64 to the mantissa its own type has; nothing is lost.

@@ -135,7 +135,7 @@ fn step(assembly: Assembly, built: Built, dtype: DType, dice: &mut Dice) -> (Ass
             (assembly.permute(&order).unwrap(), built.permute(&order))
         }
         5 if rank > 0 && rank < 6 => {
-            let divisors: Vec<u64> = (1..=built.dims[axis]).filter(|d| built.dims[axis] % d == 0).collect();
+            let divisors: Vec<u64> = (1..=built.dims[axis]).filter(|d| built.dims[axis].is_multiple_of(*d)).collect();
             if divisors.is_empty() {
                 return (assembly, built);
             }

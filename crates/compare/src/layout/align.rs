@@ -4,14 +4,14 @@ use super::{
     Aligned, Evidence, Hints, Incomparable, LayoutError, Order, Parts, Step, Which,
     permute::{self, Way},
     ranks::{self, Whole},
-    sample, steps,
+    sample::{self, MOST_PLANS},
+    steps,
 };
 use twinscope_tensor::{Shape, View};
 
-/// Most ways from one shape to another that are considered, and in all.
-const WAYS: usize = 512;
-const WAYS_OF_PARTS: usize = 24;
-const PLANS: usize = 2048;
+/// Most ways from one shape to another that split or merge, alone and for every way to put parts together.
+const WAYS: usize = 256;
+const WAYS_OF_PARTS: usize = 12;
 /// More parts than this are put together only as declared, or along an axis.
 const MOST_RANKS: usize = 64;
 
@@ -149,7 +149,12 @@ fn whole_plans(left: &[Whole], right: &[Whole]) -> Vec<Way> {
                 let steps = [&r.steps, &c.steps, middle, &way.steps].concat();
                 Way { steps, cost: r.cost + c.cost + way.cost + price }
             };
-            let ways = permute::ways(&c.dims, &r.dims, if alone { WAYS } else { WAYS_OF_PARTS });
+            let most = match alone {
+                true if permute::same_dims(&c.dims, &r.dims) => MOST_PLANS,
+                true => WAYS,
+                false => WAYS_OF_PARTS,
+            };
+            let ways = permute::ways(&c.dims, &r.dims, most);
             plans.extend(ways.iter().map(|way| base(&[], way, 0)));
             plans.extend(packed(r, c, &ways));
             if !permute::nests(&c.dims, &r.dims) {
@@ -163,7 +168,7 @@ fn whole_plans(left: &[Whole], right: &[Whole]) -> Vec<Way> {
 /// Pieces of one side interleaved in the other's one tensor.
 fn packed(r: &Whole, c: &Whole, ways: &[Way]) -> Vec<Way> {
     let mut plans = Vec::new();
-    for way in ways.iter().take(4) {
+    for way in ways.iter().take(3) {
         let cost = r.cost + c.cost + way.cost;
         if let Some((axis, sizes)) = &r.joined {
             for (groups, price) in ranks::groupings(sizes) {
@@ -197,12 +202,12 @@ fn cut_plans(left: &[Whole], right: &[Whole]) -> Vec<ranks::CutWay> {
         }
     }
     plans.sort_by_key(|cut| cut.way.cost);
-    plans.truncate(PLANS);
+    plans.truncate(MOST_PLANS);
     plans
 }
 
 fn sorted(mut plans: Vec<Way>) -> Vec<Way> {
     plans.sort_by_key(|plan| plan.cost);
-    plans.truncate(PLANS);
+    plans.truncate(MOST_PLANS);
     plans
 }

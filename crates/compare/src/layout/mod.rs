@@ -1,7 +1,7 @@
 //! How two tensors line up: the steps that make the candidate's shape the reference's, kept so that they can be read and repeated.
 //!
 //! Equal shapes need no steps, whatever the values say: a rearrangement that would make them agree is then a cause, not a layout.
-//! Otherwise [`align`] lists the steps that shapes allow ([`permute`], [`ranks`]) and the values choose among them ([`sample`]): a
+//! Otherwise [`align`] lists the steps that shapes allow (`permute`, `ranks`) and the values choose among them (`sample`): a
 //! bounded number of elements is read, wherever they lie. [`apply`] repeats steps that were found elsewhere.
 
 mod align;

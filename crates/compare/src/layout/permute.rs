@@ -1,8 +1,9 @@
 //! Every way to read one shape as another of as many elements: drop and add dimensions of one, split, permute, merge.
 //!
 //! A dimension of either shape is a product of atoms, and an atom belongs to one dimension of each. Atoms are found by a search in
-//! which every atom completes a dimension of one shape or of the other; that gives each swap, split and merge people use, and no
-//! arbitrary factorisations. Ways come with a cost, the simplest first.
+//! which every atom completes a dimension of one shape or of the other; that gives nearly each swap, split and merge people use, and no
+//! arbitrary factorisations. A second, short search lets one atom complete neither: the `b` of `[b*h, s, d]` and `[b*s, h*d]`. Ways come
+//! with a cost, the simplest first.
 
 use super::Step;
 
@@ -24,6 +25,9 @@ pub(super) const FLATTEN: u32 = 1000;
 const EXHAUSTIVE_RANK: usize = 8;
 /// Steps of the search; a shape of eight equal dimensions would have 40,320 permutations.
 const BUDGET: usize = 20_000;
+/// How many ways with an atom that completes nothing.
+const MOST_LOOSE: usize = 64;
+const LOOSE: u32 = 60;
 
 /// A common factor: of which dimension (that is not one) of either shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,14 +46,12 @@ pub(super) fn ways(from: &[u64], to: &[u64], most: usize) -> Vec<Way> {
         found.extend(in_order(&rows, &columns).and_then(|atoms| steps_of(from, to, &atoms, &by_column(&atoms, columns.len()))));
         return found;
     }
-    let limit = rows.len().max(columns.len()) + 1;
-    let (open, budget) = (columns.clone(), BUDGET);
-    let mut search =
-        Search { rows: &rows, open, done: vec![false; columns.len()], atoms: Vec::new(), limit, budget, most, found: Vec::new() };
-    search.row(0, rows.first().copied().unwrap_or(1), 0);
-    for atoms in search.found {
-        for order in column_orders(by_column(&atoms, columns.len())) {
-            found.extend(steps_of(from, to, &atoms, &order));
+    for (loose, most) in [(false, most), (true, most.min(MOST_LOOSE))] {
+        for atoms in Search::new(&rows, &columns, loose, most).run() {
+            for order in column_orders(by_column(&atoms, columns.len())) {
+                let way = steps_of(from, to, &atoms, &order);
+                found.extend(way.map(|way| Way { cost: way.cost + if loose { LOOSE } else { 0 }, ..way }));
+            }
         }
     }
     found.sort_by_key(|way| way.cost);
@@ -66,10 +68,23 @@ struct Search<'a> {
     limit: usize,
     budget: usize,
     most: usize,
+    /// Whether one atom is still to complete nothing.
+    loose: bool,
     found: Vec<Vec<Atom>>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(rows: &'a [u64], columns: &[u64], loose: bool, most: usize) -> Self {
+        let limit = rows.len().max(columns.len()) + 1;
+        let done = vec![false; columns.len()];
+        Self { rows, open: columns.to_vec(), done, atoms: Vec::new(), limit, budget: BUDGET, most, loose, found: Vec::new() }
+    }
+
+    fn run(mut self) -> Vec<Vec<Atom>> {
+        self.row(0, self.rows.first().copied().unwrap_or(1), 0);
+        self.found
+    }
+
     /// Continues in dimension `at`, of which `left` is not yet given away; its atoms begin at `first`.
     fn row(&mut self, at: usize, left: u64, first: usize) {
         if self.budget == 0 || self.found.len() >= self.most {
@@ -77,7 +92,7 @@ impl Search<'_> {
         }
         self.budget -= 1;
         if at == self.rows.len() {
-            if self.done.iter().all(|done| *done) {
+            if self.done.iter().all(|done| *done) && !self.loose {
                 self.found.push(self.atoms.clone());
             }
             return;
@@ -89,30 +104,79 @@ impl Search<'_> {
                 if self.done[to] || (open == left) != whole || self.atoms[first..].iter().any(|atom| atom.to == to) {
                     continue;
                 }
-                let size = match (left, open) {
-                    _ if left == open => left,
-                    (0, _) | (_, 0) => continue,
-                    _ if open % left == 0 => left,
-                    _ if left % open == 0 => open,
-                    _ => continue,
-                };
-                if self.atoms.len() + self.rows.len() - at > self.limit {
-                    continue;
+                match (left, open) {
+                    _ if left == open => self.give(at, left, first, to, left),
+                    (0, _) | (_, 0) => {}
+                    _ if open.is_multiple_of(left) => self.give(at, left, first, to, left),
+                    _ if left.is_multiple_of(open) => self.give(at, left, first, to, open),
+                    _ => {}
                 }
-                self.atoms.push(Atom { from: at, to, size });
-                self.done[to] = open == size;
-                self.open[to] = if size == 0 { 0 } else { open / size };
-                if left == size {
-                    self.row(at + 1, self.rows.get(at + 1).copied().unwrap_or(1), self.atoms.len());
-                } else {
-                    self.row(at, left / size, first);
-                }
-                self.atoms.pop();
-                self.done[to] = false;
-                self.open[to] = open;
             }
         }
+        if self.loose && left > 1 {
+            self.give_loosely(at, left, first);
+        }
     }
+
+    /// An atom that completes neither: any common divisor.
+    fn give_loosely(&mut self, at: usize, left: u64, first: usize) {
+        self.loose = false;
+        for to in 0..self.open.len() {
+            let open = self.open[to];
+            if self.done[to] || open == 0 || self.atoms[first..].iter().any(|atom| atom.to == to) {
+                continue;
+            }
+            for size in divisors(gcd(left, open)).into_iter().filter(|size| *size > 1 && *size != left && *size != open) {
+                self.give(at, left, first, to, size);
+            }
+        }
+        self.loose = true;
+    }
+
+    /// Goes on with `size` of this dimension given to dimension `to` of the target.
+    fn give(&mut self, at: usize, left: u64, first: usize, to: usize, size: u64) {
+        if self.atoms.len() + self.rows.len() - at > self.limit {
+            return;
+        }
+        let open = self.open[to];
+        self.atoms.push(Atom { from: at, to, size });
+        self.done[to] = open == size;
+        self.open[to] = open.checked_div(size).unwrap_or(0);
+        if left == size {
+            self.row(at + 1, self.rows.get(at + 1).copied().unwrap_or(1), self.atoms.len());
+        } else {
+            self.row(at, left / size, first);
+        }
+        self.atoms.pop();
+        self.done[to] = false;
+        self.open[to] = open;
+    }
+}
+
+pub(super) fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// In ascending order; none of a number so large that looking for them would take long.
+pub(super) fn divisors(number: u64) -> Vec<u64> {
+    if number == 0 || number > 1 << 24 {
+        return Vec::new();
+    }
+    let mut all: Vec<u64> = (1..=number).take_while(|d| d * d <= number).filter(|d| number.is_multiple_of(*d)).collect();
+    let large: Vec<u64> = all.iter().rev().map(|d| number / d).collect();
+    all.extend(large);
+    all.dedup();
+    all
+}
+
+/// Whether dropping, adding and permuting dimensions is enough.
+pub(super) fn same_dims(from: &[u64], to: &[u64]) -> bool {
+    let sorted = |dims: &[u64]| {
+        let mut dims: Vec<u64> = dims.iter().copied().filter(|dim| *dim != 1).collect();
+        dims.sort_unstable();
+        dims
+    };
+    sorted(from) == sorted(to)
 }
 
 /// Whether a plain reshape is among the ways, so that reading both as one row would be nothing new.
@@ -129,8 +193,8 @@ fn in_order(rows: &[u64], columns: &[u64]) -> Option<Vec<Atom>> {
         let size = match (l, o) {
             _ if l == o => l,
             (0, _) | (_, 0) => return None,
-            _ if o % l == 0 => l,
-            _ if l % o == 0 => o,
+            _ if o.is_multiple_of(l) => l,
+            _ if l.is_multiple_of(o) => o,
             _ => return None,
         };
         atoms.push(Atom { from, to, size });
@@ -310,9 +374,18 @@ mod tests {
     }
 
     #[test]
+    fn batches_of_heads_become_rows_of_tokens() {
+        let expected =
+            [Step::Split { axis: 0, sizes: vec![6, 4] }, Step::Permute { order: vec![0, 2, 1, 3] }, Step::Merge { axis: 0, count: 2 }];
+        let ways = ways(&[24, 8, 5], &[48, 20], 100);
+        assert!(ways.iter().any(|way| way.steps.starts_with(&expected)), "{ways:?}");
+    }
+
+    #[test]
     fn square_shapes_have_every_permutation() {
         assert_eq!(ways(&[1, 64, 76, 64], &[76, 64, 64], 100).iter().filter(|way| way.steps.len() == 2).count(), 2);
         assert_eq!(ways(&[7, 7, 7], &[7, 7, 7], 100).len(), 6);
+        assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
     }
 
     #[test]

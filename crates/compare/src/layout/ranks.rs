@@ -9,7 +9,7 @@ pub(super) struct Whole {
     pub steps: Vec<Step>,
     pub dims: Vec<u64>,
     pub cost: u32,
-    /// The axis the parts lie along and what each has of it, when they simply follow each other.
+    /// The axis the parts lie along and what each has of it, when they may be the pieces of a fused tensor.
     pub joined: Option<(usize, Vec<u64>)>,
 }
 
@@ -35,7 +35,8 @@ pub(super) fn wholes(shapes: &[&[u64]], side: Which, kind: Parts) -> Vec<Whole> 
         let concat = Step::Concat { side, axis, parts: count };
         // Equal costs would leave the choice between axes to chance.
         let cost = CONCAT + axis as u32;
-        all.push(Whole { steps: vec![concat.clone()], dims: dims.clone(), cost, joined: Some((axis, sizes.clone())) });
+        let pieces = (kind != Parts::Ranks).then(|| (axis, sizes.clone()));
+        all.push(Whole { steps: vec![concat.clone()], dims: dims.clone(), cost, joined: pieces });
         if kind == Parts::Pieces || rank == 0 {
             continue;
         }
@@ -118,19 +119,9 @@ fn fused_sizes(total: u64) -> Vec<Vec<u64>> {
 
 /// In how many groups pieces of these sizes can be interleaved, and the price of each.
 pub(super) fn groupings(sizes: &[u64]) -> Vec<(u64, u32)> {
-    let common = sizes.iter().copied().fold(0, gcd);
-    if sizes.len() < 2 || common > 1 << 24 {
-        return Vec::new();
-    }
-    let mut divisors: Vec<u64> = (1..=common).take_while(|d| d * d <= common).filter(|d| common % d == 0).collect();
-    let large: Vec<u64> = divisors.iter().rev().map(|d| common / d).collect();
-    divisors.extend(large);
-    divisors.dedup();
-    divisors.into_iter().filter(|groups| *groups > 1).take(64).enumerate().map(|(nth, groups)| (groups, PACKED + nth as u32)).collect()
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
+    let common = sizes.iter().copied().fold(0, permute::gcd);
+    let groups = permute::divisors(common).into_iter().filter(|groups| *groups > 1 && sizes.len() > 1);
+    groups.take(64).enumerate().map(|(nth, groups)| (groups, PACKED + nth as u32)).collect()
 }
 
 /// A way that leaves something out, and whether the shapes alone make it believable.
@@ -151,17 +142,16 @@ pub(super) fn cuts(reference: &[u64], candidate: &[u64]) -> Vec<CutWay> {
     let places = |dims: &[u64]| (0..dims.len()).filter(|at| dims[*at] != 1).map(Some).chain([None]).collect::<Vec<_>>();
     for r in places(reference) {
         for c in places(candidate) {
-            let (long, short) = (r.map_or(1, |at| reference[at]), c.map_or(1, |at| candidate[at]));
-            if long == short || rest(reference, r) != rest(candidate, c) {
+            let (theirs, ours) = (r.map_or(1, |at| reference[at]), c.map_or(1, |at| candidate[at]));
+            if theirs == ours || rest(reference, r) != rest(candidate, c) {
                 continue;
             }
-            let (side, axis, len) = if long > short { (Which::Reference, r, short) } else { (Which::Candidate, c, long) };
-            let (Some(axis), largest) = (axis, long.max(short)) else { continue };
+            let (side, axis, len) = if theirs > ours { (Which::Reference, r, ours) } else { (Which::Candidate, c, theirs) };
+            let (Some(axis), largest) = (axis, theirs.max(ours)) else { continue };
             let (mut from, mut to) = (candidate.to_vec(), reference.to_vec());
-            if side == Which::Reference {
-                to[axis] = len
-            } else {
-                from[axis] = len
+            match side {
+                Which::Reference => to[axis] = len,
+                Which::Candidate => from[axis] = len,
             }
             let ratio = largest / len;
             let why = if largest.is_multiple_of(len) { CutReason::RankZero } else { CutReason::Padding };
@@ -171,7 +161,9 @@ pub(super) fn cuts(reference: &[u64], candidate: &[u64]) -> Vec<CutWay> {
             };
             let by_shape = believable && reference.len() == candidate.len() && reference.len() > 1;
             let cut = Step::Cut { side, axis, start: 0, len, why };
-            for way in permute::ways(&from, &to, 64) {
+            // What is cut and refactored besides could be anything.
+            let simple = |way: &Way| !way.steps.iter().any(|step| matches!(step, Step::Split { .. } | Step::Merge { .. }));
+            for way in permute::ways(&from, &to, 64).into_iter().filter(simple) {
                 let steps = [vec![cut.clone()], way.steps].concat();
                 all.push(CutWay { way: Way { steps, cost: way.cost + CUT + axis as u32 }, by_shape });
             }

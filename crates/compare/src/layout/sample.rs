@@ -13,15 +13,24 @@ use twinscope_tensor::{Operand, ReadError, View};
 
 /// Elements read of each plan, growing while the race is open.
 const STAGES: [usize; 3] = [64, 512, 4096];
+/// Most plans that are listed: every permutation of seven dimensions.
+pub(super) const MOST_PLANS: usize = 5040;
 /// How many plans a stage may read at most, the simplest first.
-const PLANS: [usize; 3] = [1024, 256, 32];
+const PLANS: [usize; 3] = [MOST_PLANS, 256, 32];
 /// Where most of the reference is one value (zeros, a mask), the others are looked for among this many times as many.
 const SEARCHED: usize = 16;
-/// How far above chance the agreement must be, as a share of what chance leaves.
+/// How far above chance the agreement must be, as a share of what chance leaves; and where nothing less simple can be meant.
 const CONVINCING: f64 = 0.2;
+const BEYOND_DOUBT: f64 = 0.75;
+/// Where no plan of the smallest sample is this far above chance, larger samples of strangers would be read for nothing.
+const HOPEFUL: f64 = 0.1;
+/// Plans up to these costs race together.
+const PRICES: [u32; 3] = [35, 75, u32::MAX];
 /// Rank correlation that is not by chance, and the lead that separates two plans.
 const CORRELATED: f64 = 0.5;
 const CORRELATION_LEAD: f64 = 0.1;
+/// How many plans are looked at for that, the simplest first.
+const CORRELATED_PLANS: usize = 64;
 
 /// A plan, and whether the values stand behind it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,8 +50,37 @@ struct Read {
 }
 
 /// The plan to take; `plans` are sorted by cost. `None` when none of them can be carried out.
+///
+/// Simple plans race first. One that agrees nearly everywhere is not raced against the many that are less simple.
 pub(super) fn choose(plans: &[Way], reference: &[View], candidate: &[View]) -> Result<Option<Choice>, LayoutError> {
     let mut reader = Reader { reference, candidate, places: HashMap::new() };
+    let (mut choice, mut done) = (None, 0);
+    // When there were more plans than are listed, the right one may be missing and its neighbours agree here and there.
+    let complete = plans.len() < MOST_PLANS;
+    let least = if complete { CONVINCING } else { BEYOND_DOUBT };
+    for price in PRICES {
+        let end = plans.partition_point(|plan| plan.cost <= price);
+        if end == done {
+            continue;
+        }
+        done = end;
+        let (found, clear) = race(&plans[..end], &mut reader, least);
+        choice = found;
+        if clear {
+            break;
+        }
+    }
+    if complete && choice.is_none_or(|choice: Choice| !choice.agrees) {
+        choice = correlated(plans, &mut reader).or(choice);
+    }
+    for view in reference.iter().chain(candidate) {
+        view.check().map_err(ReadError::from)?;
+    }
+    Ok(choice)
+}
+
+/// The best of these plans, and whether it is beyond doubt.
+fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, bool) {
     let mut alive: Vec<usize> = (0..plans.len()).collect();
     let (mut simplest, mut tried, mut lost) = (None, 0, false);
     let mut reads: Vec<(usize, Read)> = Vec::new();
@@ -57,21 +95,26 @@ pub(super) fn choose(plans: &[Way], reference: &[View], candidate: &[View]) -> R
         keep_the_best(&mut reads);
         lost |= reads.len() < before;
         alive = reads.iter().map(|(plan, _)| *plan).collect();
-        if alive.len() < 2 || reads.iter().all(|(_, read)| read.all) {
+        let told = reads.iter().any(|(_, read)| !read.all && !constant(&read.reference));
+        let hopeful = reads.iter().any(|(_, read)| above_chance(read) > HOPEFUL);
+        if alive.len() < 2 || !told || !hopeful {
             break;
         }
     }
-    let Some(simplest) = simplest else { return Ok(None) };
-    let convincing = reads.first().is_some_and(|(_, read)| convincing(read));
-    let choice = match alive.first() {
-        Some(plan) if convincing && (lost || tried == 1) => Choice { plan: *plan, by: Evidence::Values, agrees: true },
-        Some(_) if convincing => Choice { plan: simplest, by: Evidence::Shape, agrees: true },
-        _ => correlated(plans, &mut reader).unwrap_or(Choice { plan: simplest, by: Evidence::Shape, agrees: false }),
+    let (Some(simplest), Some((first, read))) = (simplest, reads.first()) else { return (None, false) };
+    let above = above_chance(read);
+    let agrees = above > least;
+    let choice = match agrees && (lost || tried == 1) {
+        true => Choice { plan: *first, by: Evidence::Values, agrees },
+        false => Choice { plan: simplest, by: Evidence::Shape, agrees },
     };
-    for view in reference.iter().chain(candidate) {
-        view.check().map_err(ReadError::from)?;
-    }
-    Ok(Some(choice))
+    // In a small tensor a neighbouring plan may be right in most places; nothing less than everywhere is beyond doubt.
+    let clear = if read.all { above >= 1.0 } else { above > BEYOND_DOUBT };
+    (Some(choice), clear)
+}
+
+fn constant(values: &[f64]) -> bool {
+    values.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits())
 }
 
 /// Leaves the reads that are not clearly worse than the best.
@@ -85,6 +128,9 @@ fn keep_the_best(reads: &mut Vec<(usize, Read)>) {
 }
 
 fn clearly_worse(best: &[f64], other: &[f64], all: bool) -> bool {
+    if all && mean(best) == 1.0 {
+        return mean(other) < 1.0;
+    }
     let differences: Vec<f64> = best.iter().zip(other).map(|(a, b)| a - b).collect();
     let (count, lead) = (differences.len().max(1) as f64, mean(&differences));
     let spread = (differences.iter().map(|d| (d - lead).powi(2)).sum::<f64>() / count).sqrt();
@@ -120,8 +166,8 @@ fn median(values: &[f64]) -> f64 {
     if sizes.is_empty() { 0.0 } else { *sizes.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }
 
-/// Whether the agreement is more than the same values would have in another order.
-fn convincing(read: &Read) -> bool {
+/// How far the agreement is above what the same values would have in another order, as a share of what that leaves.
+fn above_chance(read: &Read) -> f64 {
     let scale = 0.1 * median(&read.reference);
     let count = read.reference.len();
     let found = mean(&agreements(read));
@@ -131,22 +177,21 @@ fn convincing(read: &Read) -> bool {
         mean(&others.collect::<Vec<_>>())
     };
     let chance = mean(&shifted.iter().map(chance).collect::<Vec<_>>());
-    found > chance + CONVINCING * (1.0 - chance) && found > chance
+    if chance < 1.0 { (found - chance) / (1.0 - chance) } else { 0.0 }
 }
 
 /// The simplest plan whose ranks correlate like the best's, when that is more than chance and not every plan's.
 fn correlated(plans: &[Way], reader: &mut Reader<'_>) -> Option<Choice> {
-    let mut found: Vec<(usize, f64)> = Vec::new();
-    for (plan, way) in plans.iter().enumerate().take(PLANS[1]) {
-        if let Some(read) = reader.read(&way.steps, STAGES[1])
-            && read.reference.len() >= 16
-        {
-            found.push((plan, rank_correlation(&read.reference, &read.candidate).abs()));
-        }
-    }
+    let mut correlation = |plan: usize, want: usize| {
+        let read = reader.read(&plans[plan].steps, want).filter(|read| read.reference.len() >= 16)?;
+        Some((plan, rank_correlation(&read.reference, &read.candidate).abs()))
+    };
+    let first: Vec<(usize, f64)> = (0..plans.len().min(CORRELATED_PLANS)).filter_map(|plan| correlation(plan, STAGES[0])).collect();
+    let likely = first.iter().filter(|(_, rough)| *rough > CORRELATED - 2.0 * CORRELATION_LEAD);
+    let found: Vec<(usize, f64)> = likely.filter_map(|(plan, _)| correlation(*plan, STAGES[1])).collect();
     let best = found.iter().map(|(_, correlation)| *correlation).fold(0.0, f64::max);
     let close: Vec<usize> = found.iter().filter(|(_, c)| *c > best - CORRELATION_LEAD).map(|(plan, _)| *plan).collect();
-    let decides = best > CORRELATED && (close.len() < found.len() || found.len() == 1);
+    let decides = best > CORRELATED && (close.len() < first.len() || first.len() == 1);
     decides.then(|| Choice { plan: close[0], by: Evidence::Values, agrees: true })
 }
 

@@ -6,7 +6,8 @@ use twinscope_tensor::{Assembly, Operand, Shape, View};
 /// Longer axes than this are not reordered: the list of indices would be a tensor of its own.
 const LONGEST_ORDER: u64 = 1 << 24;
 
-/// Both sides after steps that were found before, here or elsewhere.
+/// Both sides after steps that were found before, here or elsewhere. Nothing is searched or read, so `by` says only that shapes fit: who
+/// kept the steps keeps what spoke for them.
 pub fn apply(steps: &[Step], reference: &[View], candidate: &[View]) -> Result<Aligned, LayoutError> {
     aligned(steps.to_vec(), reference, candidate, Evidence::Shape)
 }
@@ -64,33 +65,43 @@ fn shapes(parts: &[Assembly]) -> Vec<Shape> {
 }
 
 fn one(step: &Step, parts: Vec<Assembly>) -> Option<Vec<Assembly>> {
-    let each = |change: &dyn Fn(Assembly) -> Option<Assembly>| parts.iter().cloned().map(change).collect::<Option<Vec<_>>>();
+    let each =
+        |parts: Vec<Assembly>, change: &dyn Fn(Assembly) -> Option<Assembly>| parts.into_iter().map(change).collect::<Option<Vec<_>>>();
     match step {
-        Step::Squeeze { axis } => each(&|part| part.squeeze(*axis)),
-        Step::Unsqueeze { axis } => each(&|part| part.unsqueeze(*axis)),
-        Step::Permute { order } => each(&|part| part.permute(order)),
-        Step::Split { axis, sizes } => each(&|part| part.split(*axis, sizes)),
-        Step::Merge { axis, count } => each(&|part| part.merge(*axis, *count)),
-        Step::Cut { axis, start, len, .. } => each(&|part| part.cut(*axis, *start, *len)),
-        Step::Reorder { axis, order, .. } => each(&|part| {
+        Step::Squeeze { axis } => each(parts, &|part| part.squeeze(*axis)),
+        Step::Unsqueeze { axis } => each(parts, &|part| part.unsqueeze(*axis)),
+        Step::Permute { order } => each(parts, &|part| part.permute(order)),
+        Step::Split { axis, sizes } => each(parts, &|part| part.split(*axis, sizes)),
+        Step::Merge { axis, count } => each(parts, &|part| part.merge(*axis, *count)),
+        Step::Cut { axis, start, len, .. } => each(parts, &|part| part.cut(*axis, *start, *len)),
+        Step::Reorder { axis, order, .. } => each(parts, &|part| {
             let dim = *part.shape().dims().get(*axis)?;
             part.reorder(*axis, order.indices(dim)?)
         }),
         Step::Keep { parts: kept, .. } => kept.iter().map(|nth| parts.get(*nth).cloned()).collect(),
         Step::Concat { axis, parts: count, .. } => {
             // Numbers have no axis to lie along; they make one.
-            let row = |part: &Assembly| if part.shape().rank() == 0 { part.clone().unsqueeze(0) } else { Some(part.clone()) };
-            groups(&parts, *count)?.map(|group| Assembly::concat(group.iter().map(row).collect::<Option<_>>()?, *axis)).collect()
+            let row = |part: Assembly| if part.shape().rank() == 0 { part.unsqueeze(0) } else { Some(part) };
+            grouped(parts, *count, |group| Assembly::concat(group.map(row).collect::<Option<_>>()?, *axis))
         }
-        Step::Sum { parts: count, .. } => groups(&parts, *count)?.map(|group| Assembly::sum(group.to_vec())).collect(),
-        Step::Flatten => each(&Assembly::flatten),
+        Step::Sum { parts: count, .. } => grouped(parts, *count, |group| Assembly::sum(group.collect())),
+        Step::Flatten => each(parts, &Assembly::flatten),
     }
 }
 
-/// Every `count` parts; zero is all of them.
-fn groups(parts: &[Assembly], count: usize) -> Option<std::slice::Chunks<'_, Assembly>> {
+/// One of every `count` parts; zero is all of them.
+fn grouped(
+    parts: Vec<Assembly>,
+    count: usize,
+    join: impl Fn(std::iter::Take<&mut std::vec::IntoIter<Assembly>>) -> Option<Assembly>,
+) -> Option<Vec<Assembly>> {
     let count = if count == 0 { parts.len() } else { count };
-    (count > 0 && parts.len().is_multiple_of(count)).then(|| parts.chunks(count))
+    if count == 0 || !parts.len().is_multiple_of(count) {
+        return None;
+    }
+    let groups = parts.len() / count;
+    let mut parts = parts.into_iter();
+    (0..groups).map(|_| join(parts.by_ref().take(count))).collect()
 }
 
 impl Step {

@@ -113,6 +113,100 @@ fn vllm(layers: u64) -> Tensors {
     )
 }
 
+/// Lists `a = b` of two families; every line must come out as a pair of its own, with the layers written as `{}`.
+fn each_line_is_a_pair(lines: &str) {
+    let mut sides: [Tensors; 2] = Default::default();
+    for layer in 0..2 {
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty() && (layer == 0 || line.contains("{}"))) {
+            let (reference, candidate) = line.split_once(" = ").unwrap();
+            sides[0].push((reference.replace("{}", &layer.to_string()), vec![2]));
+            sides[1].push((candidate.replace("{}", &layer.to_string()), vec![2]));
+        }
+    }
+    let (pairs, pairing) = result(&settings(&[Rule::Normalized]), &source(&sides[0]), &source(&sides[1]));
+    let expected: Vec<String> = sides[0].iter().zip(&sides[1]).map(|(r, c)| format!("{}={}", r.0, c.0)).collect();
+    assert_eq!(pairs, expected);
+    assert!(pairing.only_candidate.is_empty());
+}
+
+#[test]
+fn bert_is_called_differently_in_gguf() {
+    each_line_is_a_pair(
+        "bert.embeddings.word_embeddings.weight = token_embd.weight
+        bert.embeddings.position_embeddings.weight = position_embd.weight
+        bert.embeddings.token_type_embeddings.weight = token_types.weight
+        bert.embeddings.LayerNorm.weight = token_embd_norm.weight
+        bert.embeddings.LayerNorm.bias = token_embd_norm.bias
+        bert.encoder.layer.{}.attention.self.query.weight = blk.{}.attn_q.weight
+        bert.encoder.layer.{}.attention.self.query.bias = blk.{}.attn_q.bias
+        bert.encoder.layer.{}.attention.self.key.weight = blk.{}.attn_k.weight
+        bert.encoder.layer.{}.attention.self.value.weight = blk.{}.attn_v.weight
+        bert.encoder.layer.{}.attention.output.dense.weight = blk.{}.attn_output.weight
+        bert.encoder.layer.{}.attention.output.LayerNorm.weight = blk.{}.attn_output_norm.weight
+        bert.encoder.layer.{}.intermediate.dense.weight = blk.{}.ffn_up.weight
+        bert.encoder.layer.{}.output.dense.weight = blk.{}.ffn_down.weight
+        bert.encoder.layer.{}.output.LayerNorm.weight = blk.{}.layer_output_norm.weight",
+    );
+}
+
+#[test]
+fn gpt2_and_neox_are_called_differently_in_gguf() {
+    each_line_is_a_pair(
+        "transformer.wte.weight = token_embd.weight
+        transformer.wpe.weight = position_embd.weight
+        transformer.ln_f.weight = output_norm.weight
+        transformer.ln_f.bias = output_norm.bias
+        transformer.h.{}.ln_1.weight = blk.{}.attn_norm.weight
+        transformer.h.{}.attn.c_attn.weight = blk.{}.attn_qkv.weight
+        transformer.h.{}.attn.c_proj.bias = blk.{}.attn_output.bias
+        transformer.h.{}.ln_2.weight = blk.{}.ffn_norm.weight
+        transformer.h.{}.mlp.c_fc.weight = blk.{}.ffn_up.weight
+        transformer.h.{}.mlp.c_proj.weight = blk.{}.ffn_down.weight",
+    );
+    each_line_is_a_pair(
+        "gpt_neox.embed_in.weight = token_embd.weight
+        gpt_neox.final_layer_norm.weight = output_norm.weight
+        embed_out.weight = output.weight
+        gpt_neox.layers.{}.input_layernorm.bias = blk.{}.attn_norm.bias
+        gpt_neox.layers.{}.attention.query_key_value.weight = blk.{}.attn_qkv.weight
+        gpt_neox.layers.{}.attention.dense.weight = blk.{}.attn_output.weight
+        gpt_neox.layers.{}.post_attention_layernorm.weight = blk.{}.ffn_norm.weight
+        gpt_neox.layers.{}.mlp.dense_h_to_4h.weight = blk.{}.ffn_up.weight
+        gpt_neox.layers.{}.mlp.dense_4h_to_h.weight = blk.{}.ffn_down.weight",
+    );
+}
+
+#[test]
+fn gemma_qwen_and_mixtures_of_experts_are_called_differently_in_gguf() {
+    each_line_is_a_pair(
+        "model.layers.{}.input_layernorm.weight = blk.{}.attn_norm.weight
+        model.layers.{}.post_attention_layernorm.weight = blk.{}.post_attention_norm.weight
+        model.layers.{}.pre_feedforward_layernorm.weight = blk.{}.ffn_norm.weight
+        model.layers.{}.post_feedforward_layernorm.weight = blk.{}.post_ffw_norm.weight
+        model.layers.{}.self_attn.q_norm.weight = blk.{}.attn_q_norm.weight
+        model.layers.{}.self_attn.k_norm.weight = blk.{}.attn_k_norm.weight",
+    );
+    each_line_is_a_pair(
+        "model.layers.{}.block_sparse_moe.gate.weight = blk.{}.ffn_gate_inp.weight
+        model.layers.{}.block_sparse_moe.experts.w1.weight = blk.{}.ffn_gate_exps.weight",
+    );
+    each_line_is_a_pair(
+        "model.layers.{}.mlp.gate.weight = blk.{}.ffn_gate_inp.weight
+        model.layers.{}.mlp.experts.gate_proj.weight = blk.{}.ffn_gate_exps.weight
+        model.layers.{}.mlp.shared_expert.gate_proj.weight = blk.{}.ffn_gate_shexp.weight
+        model.layers.{}.mlp.shared_expert.down_proj.weight = blk.{}.ffn_down_shexp.weight",
+    );
+}
+
+#[test]
+fn an_encoder_and_a_decoder_are_not_mixed_up() {
+    each_line_is_a_pair(
+        "model.encoder.layers.{}.self_attn.q_proj.weight = encoder.layers.{}.self_attn.q_proj.weight
+        model.decoder.layers.{}.self_attn.q_proj.weight = decoder.layers.{}.self_attn.q_proj.weight
+        model.decoder.layers.{}.encoder_attn.q_proj.weight = decoder.layers.{}.encoder_attn.q_proj.weight",
+    );
+}
+
 /// What each tensor of the Hugging Face llama is paired with, by position in its layer.
 fn all_paired(reference: &Tensors, candidate: &Tensors, expected: usize) {
     for settings in [settings(&[Rule::Normalized]), Settings::default()] {

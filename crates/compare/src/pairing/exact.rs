@@ -4,16 +4,17 @@ use super::rules::Board;
 use crate::settings::Rule;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
-    // With a layer offset, the same number is another layer.
-    let same_layer = |board: &Board<'_, '_>, side: usize, unit: usize| board.offset == 0 || board.name(side, unit).layer.is_none();
-    let full = |board: &Board<'_, '_>, side: usize, unit: usize| {
-        board.single(side, unit).filter(|_| same_layer(board, side, unit)).map(|item| item.name.clone())
-    };
-    board.take_unique(full, Rule::Exact, 1.0);
+    let found =
+        board.unique(|side, unit| board.single(side, unit).filter(|_| same_layer(board, side, unit)).map(|item| item.name.as_str()));
+    board.take_all(found, Rule::Exact, 1.0);
     // Then shards, whose names differ in the rank.
-    let shard =
-        |board: &Board<'_, '_>, side: usize, unit: usize| same_layer(board, side, unit).then(|| board.unit(side, unit).name.clone());
-    board.take_unique(shard, Rule::Exact, 1.0);
+    let found = board.unique(|side, unit| same_layer(board, side, unit).then(|| board.unit(side, unit).name.as_str()));
+    board.take_all(found, Rule::Exact, 1.0);
+}
+
+/// With a layer offset, the same number is another layer.
+fn same_layer(board: &Board<'_, '_>, side: usize, unit: usize) -> bool {
+    board.offset == 0 || board.name(side, unit).layer.is_none()
 }
 
 #[cfg(test)]

@@ -126,6 +126,7 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     (Place::Layer, "norm2", &["norm2", "pre mlp norm", "final norm"]),
     (Place::Layer, "post_attn_norm", &["post attn norm"]),
     (Place::Layer, "post_mlp_norm", &["post mlp norm"]),
+    (Place::Layer, "router", &["block sparse moe gate"]),
     (Place::Layer, "out_norm", &["output norm", "layer output norm"]),
     (Place::Layer, "mlp_up", &["intermediate dense", "fc1"]),
     (Place::Layer, "mlp_down", &["output dense", "fc2"]),

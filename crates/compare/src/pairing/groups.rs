@@ -216,6 +216,14 @@ mod tests {
     }
 
     #[test]
+    fn pipeline_ranks_and_process_numbers_go_when_names_stay_different() {
+        let run = |layer: u32, tp: u32| format!("TP{tp}_PP{layer}_Rank{}_pid{}/layers.{layer}.w", layer * 2 + tp, 100 + layer * 2 + tp);
+        let shards = [run(0, 0), run(0, 1), run(1, 0), run(1, 1)];
+        let (pairs, _) = paired_with(&settings(&[Rule::Exact]), &names(&["layers.0.w", "layers.1.w"]), &shards);
+        assert_eq!(pairs, [format!("layers.0.w={}+{}", shards[0], shards[1]), format!("layers.1.w={}+{}", shards[2], shards[3])]);
+    }
+
+    #[test]
     fn every_rule_sees_through_ranks() {
         let rank = |name: &str| -> Vec<String> { (0..2).map(|rank| format!("{name}.rank{rank}")).collect() };
         for (rule, whole, sharded) in

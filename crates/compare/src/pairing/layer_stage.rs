@@ -1,23 +1,28 @@
 //! `{layer}_{stage}`: equal stages of corresponding layers, stages never seen before included.
 //!
-//! Folders before the name must be equal; where that leaves names over, a side without folders is paired with one that has them, as
-//! long as each stage of a layer is there only once. Names that are not of this form take no part.
+//! Folders before the name should be equal; where that leaves names over, their numbers must be (steps), or one side has no folders at
+//! all, as long as each stage of a layer is there only once. Names that are not of this form take no part.
 
-use super::rules::{Board, REFERENCE};
+use super::rules::{Board, CANDIDATE, REFERENCE};
 use crate::settings::Rule;
 use twinscope_tensor::order;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
-    board.take_unique(
-        |board, side, unit| key(board, side, unit).map(|(folder, key)| (folder.to_owned(), key.0, key.1.to_owned())),
-        Rule::LayerStage,
-        1.0,
-    );
-    let some_plain =
+    let found = board.unique(|side, unit| key(board, side, unit));
+    board.take_all(found, Rule::LayerStage, 1.0);
+    let found = board.unique(|side, unit| key(board, side, unit).map(|(folder, key)| (numbers(folder), key)));
+    board.take_all(found, Rule::LayerStage, 0.95);
+    let plain =
         |side: usize| board.free_units(side).into_iter().filter_map(|unit| key(board, side, unit)).all(|(folder, _)| folder.is_empty());
-    if some_plain(0) || some_plain(1) {
-        board.take_unique(|board, side, unit| key(board, side, unit).map(|(_, key)| (key.0, key.1.to_owned())), Rule::LayerStage, 0.95);
+    if plain(REFERENCE) || plain(CANDIDATE) {
+        let found = board.unique(|side, unit| key(board, side, unit).map(|(_, key)| key));
+        board.take_all(found, Rule::LayerStage, 0.9);
     }
+}
+
+/// The numbers of a folder: another step is another tensor, another word may not be.
+fn numbers(folder: &str) -> Vec<&str> {
+    folder.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty()).collect()
 }
 
 /// The folder, the layer as the candidate counts, the stage.
@@ -86,6 +91,8 @@ mod tests {
     #[test]
     fn a_folder_on_one_side_does_not_matter_when_each_stage_is_there_once() {
         assert_eq!(paired(&[Rule::LayerStage], &["dump/0_q", "dump/1_q"], &["0_q", "1_q"]), ["dump/0_q=0_q", "dump/1_q=1_q"]);
+        assert_eq!(paired(&[Rule::LayerStage], &["mine/0_q"], &["theirs/0_q"]), ["mine/0_q=theirs/0_q"]);
+        assert_eq!(paired(&[Rule::LayerStage], &["run5/0_q"], &["0_q"]), ["run5/0_q=0_q"]);
         assert!(paired(&[Rule::LayerStage], &["a/0_q", "b/0_q"], &["0_q"]).is_empty(), "which of the two is not known");
         assert!(paired(&[Rule::LayerStage], &["step-1/0_q"], &["step-2/0_q"]).is_empty(), "another step is another tensor");
     }

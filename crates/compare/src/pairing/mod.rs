@@ -1,7 +1,7 @@
 //! Which tensor is which: a chain of rules, each pair keeping the rule that made it.
 //!
 //! Manual pairs come first, then the rules in the order the settings give; what one rule pairs, the next ones do not see. Rules look at
-//! whole tensors: the shards of the ranks are put together before ([`ranks`]) and taken apart after. Everything ends in exactly one
+//! whole tensors: the shards of the ranks are put together before and taken apart after. Everything ends in exactly one
 //! place. `only` and `skip` are applied last, because a pair counts by either of its names.
 
 mod alone;

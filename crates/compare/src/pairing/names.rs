@@ -7,31 +7,27 @@
 
 use super::families::{self, Place};
 
-/// What both sides' names decide together about how a name is read.
+/// What all names of a side decide about how one of them is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reading {
-    /// A side has both an encoder and a decoder: the words must be kept.
+    /// A side has both an encoder and a decoder: the words must be kept, on both sides.
     pub(super) two_stacks: bool,
     /// Norms before and after attention and feed-forward (gemma): `post_attention_layernorm` is then not the norm before the feed-forward.
-    pub(super) reference_four_norms: bool,
-    pub(super) candidate_four_norms: bool,
+    four_norms: bool,
+    /// There are experts: `mlp.gate` then chooses among them, and is no gate of a feed-forward.
+    experts: bool,
 }
 
 impl Reading {
-    pub(super) fn of<'a>(reference: impl Iterator<Item = &'a str>, candidate: impl Iterator<Item = &'a str>) -> Self {
-        let reference = Self::stacks(reference);
-        let candidate = Self::stacks(candidate);
-        Self { two_stacks: reference.0 || candidate.0, reference_four_norms: reference.1, candidate_four_norms: candidate.1 }
-    }
-
-    fn stacks<'a>(names: impl Iterator<Item = &'a str>) -> (bool, bool) {
-        let (mut encoder, mut decoder, mut four) = (false, false, false);
+    pub(super) fn of<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let (mut encoder, mut decoder, mut reading) = (false, false, Self::default());
         for name in names {
             encoder |= name.contains("encoder");
             decoder |= name.contains("decoder");
-            four |= name.contains("pre_feedforward") || name.contains("post_ffw_norm");
+            reading.four_norms |= name.contains("pre_feedforward") || name.contains("post_ffw_norm");
+            reading.experts |= name.contains("experts");
         }
-        (encoder && decoder, four)
+        Self { two_stacks: encoder && decoder, ..reading }
     }
 }
 
@@ -48,11 +44,11 @@ pub(super) struct Name {
 }
 
 impl Name {
-    pub(super) fn parse(name: &str, two_stacks: bool, four_norms: bool) -> Self {
+    pub(super) fn parse(name: &str, reading: Reading) -> Self {
         let (mut words, layer) = layer(split(name), name);
         drop_wrappers(&mut words);
         let mut words = simplify(words);
-        drop_prefixes(&mut words, two_stacks);
+        drop_prefixes(&mut words, reading.two_stacks);
         let last = words.last().cloned();
         let param = last.as_deref().and_then(param).filter(|_| words.len() > 1 || layer.is_some());
         if param.is_some() {
@@ -60,13 +56,16 @@ impl Name {
         }
         let (stage, rest) = stage(words, layer.is_some());
         let mut parsed = Self { layer, stage, param, rest };
-        parsed.settle(last.as_deref(), four_norms);
+        parsed.settle(last.as_deref(), reading);
+        if reading.experts && parsed.stage == Some("mlp_gate") && (name.contains("mlp.gate.") || name.ends_with("mlp.gate")) {
+            parsed.stage = Some("router");
+        }
         parsed
     }
 
     /// What only the whole name tells.
-    fn settle(&mut self, last: Option<&str>, four_norms: bool) {
-        if self.stage == Some("post_attn_norm") && !four_norms {
+    fn settle(&mut self, last: Option<&str>, reading: Reading) {
+        if self.stage == Some("post_attn_norm") && !reading.four_norms {
             self.stage = Some("norm2");
         }
         // `gamma` and `scale` are a norm's weight and anything's else own affair.
@@ -176,8 +175,8 @@ fn layer(words: Vec<Word>, name: &str) -> (Vec<String>, Option<u64>) {
         }
     }
     let leading = twinscope_tensor::order::layer_stage(name).and_then(|(layer, _)| {
-        let at = words.iter().rposition(|word| number(&word.text) == Some(layer))?;
-        Some((at, layer))
+        let last = name.rsplit(['/', '.']).next()?;
+        Some((words.len().checked_sub(split(last).len())?, layer))
     });
     let expert = |at: usize| at > 0 && matches!(words[at - 1].text.as_str(), "expert" | "experts");
     let own = || words.iter().enumerate().find_map(|(at, word)| Some((at, number(&word.text).filter(|_| word.segment && !expert(at))?)));
@@ -302,7 +301,7 @@ mod tests {
     use super::*;
 
     fn canonical(name: &str) -> String {
-        let name = Name::parse(name, false, false);
+        let name = Name::parse(name, Reading::default());
         format!("{}:{}", name.layer.map_or("-".to_owned(), |layer| layer.to_string()), name.key())
     }
 
@@ -435,7 +434,7 @@ mod tests {
 
     #[test]
     fn norms_after_attention_are_not_the_norm_before_the_feed_forward_when_there_are_both() {
-        let gemma = |name: &str| Name::parse(name, false, true).stage;
+        let gemma = |name: &str| Name::parse(name, Reading { four_norms: true, ..Reading::default() }).stage;
         assert_eq!(gemma("model.layers.0.post_attention_layernorm.weight"), gemma("blk.0.post_attention_norm.weight"));
         assert_eq!(gemma("model.layers.0.pre_feedforward_layernorm.weight"), gemma("blk.0.ffn_norm.weight"));
         assert_eq!(gemma("model.layers.0.post_feedforward_layernorm.weight"), gemma("blk.0.post_ffw_norm.weight"));
@@ -444,7 +443,7 @@ mod tests {
 
     #[test]
     fn encoder_and_decoder_are_kept_where_there_are_both() {
-        let key = |name: &str| Name::parse(name, true, false).key();
+        let key = |name: &str| Name::parse(name, Reading { two_stacks: true, ..Reading::default() }).key();
         assert_ne!(key("encoder.block.0.layer.0.SelfAttention.q.weight"), key("decoder.block.0.layer.0.SelfAttention.q.weight"));
     }
 
@@ -452,12 +451,13 @@ mod tests {
     fn layer_stage_names_keep_their_stage() {
         assert_eq!(canonical("12_query_final"), "12:query.final||");
         assert_eq!(canonical("dump/007_post_attn"), "7:dump.post.attn||");
+        assert_eq!(canonical("3_head_3"), "3:head.3||", "the layer is the first number");
         all_are("3:|attn_q|", &["3_query", "model.layers.3.self_attn.q_proj", "3_q"]);
     }
 
     #[test]
     fn experts_have_numbers_of_their_own() {
-        let name = Name::parse("model.layers.4.block_sparse_moe.experts.7.w1.weight", false, false);
+        let name = Name::parse("model.layers.4.block_sparse_moe.experts.7.w1.weight", Reading::default());
         assert_eq!((name.layer, name.stage, name.numbers()), (Some(4), Some("mlp_gate"), vec![7]));
     }
 
@@ -465,7 +465,7 @@ mod tests {
     fn no_name_breaks_the_parser() {
         for name in ["", ".", "_", "99999999999999999999999_x", "layers.", "模型.層.3", "h.h.h", "model", "model.model", "A", "ÄÖ.ßX"]
         {
-            let _ = Name::parse(name, false, false);
+            let _ = Name::parse(name, Reading::default());
         }
     }
 }

@@ -12,16 +12,14 @@ use crate::settings::Rule;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
     groups::pair(board);
-    let key = |board: &Board<'_, '_>, side: usize, unit: usize| Some((board.layer(side, unit), board.name(side, unit).key()));
-    board.take_unique(key, Rule::Normalized, 0.95);
+    let found = board.unique(|side, unit| Some((board.layer(side, unit), board.name(side, unit).key())));
+    board.take_all(found, Rule::Normalized, 0.95);
     // What is called `fc1` on one side and `gate_up` on the other, when both are as large.
-    let either = |board: &Board<'_, '_>, side: usize, unit: usize| {
+    let mut found = board.unique(|side, unit| {
         let name = board.name(side, unit);
         matches!(name.stage, Some("mlp_up" | "mlp_gate_up")).then(|| (board.layer(side, unit), name.key_as("mlp_gate_up")))
-    };
-    let as_large = |board: &Board<'_, '_>, reference: usize, candidate: usize| {
-        let kind = |side: usize, unit: usize| board.single(side, unit).map(|item| shape::kind(&item.shape));
-        kind(REFERENCE, reference) == kind(CANDIDATE, candidate)
-    };
-    board.take_unique_if(either, as_large, Rule::Normalized, 0.9);
+    });
+    let kind = |side: usize, unit: usize| board.single(side, unit).map(|item| shape::kind(&item.shape));
+    found.retain(|(reference, candidate)| kind(REFERENCE, *reference) == kind(CANDIDATE, *candidate));
+    board.take_all(found, Rule::Normalized, 0.9);
 }

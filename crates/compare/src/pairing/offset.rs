@@ -4,7 +4,10 @@
 //! run's layers is no shifted run. What speaks for an offset is the number of equal names in layers that far apart; the shapes must not
 //! speak against it.
 
-use super::rules::{Board, CANDIDATE, REFERENCE};
+use super::{
+    pattern::Compiled,
+    rules::{Board, CANDIDATE, REFERENCE},
+};
 use crate::settings::Rule;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -25,7 +28,10 @@ pub(super) fn find(board: &Board<'_, '_>) -> i64 {
     if !board.settings.rules.iter().any(aware) || one_holds_the_other(board) {
         return 0;
     }
-    let [reference, candidate] = [REFERENCE, CANDIDATE].map(|side| layers(board, side));
+    // A pattern that cannot be used is an error when its rule runs.
+    let used = board.settings.patterns.iter().filter(|_| board.settings.rules.contains(&Rule::Pattern));
+    let patterns: Vec<Compiled> = used.filter_map(|pattern| Compiled::new(pattern).ok()).collect();
+    let [reference, candidate] = [REFERENCE, CANDIDATE].map(|side| layers(board, side, &patterns));
     let mut best = (0, count(&reference, &candidate, 0));
     let mut tied = false;
     for offset in offsets(&reference, &candidate) {
@@ -55,15 +61,27 @@ fn one_holds_the_other(board: &Board<'_, '_>) -> bool {
 /// Of each name without its layer, the layers that have it, and the dimensions there.
 type Layers = HashMap<String, HashMap<i64, Vec<u64>>>;
 
-fn layers(board: &Board<'_, '_>, side: usize) -> Layers {
+fn layers(board: &Board<'_, '_>, side: usize, patterns: &[Compiled]) -> Layers {
     let mut layers = Layers::new();
     for unit in board.free_units(side) {
-        let name = board.name(side, unit);
-        let Some(layer) = name.layer.and_then(|layer| i64::try_from(layer).ok()) else { continue };
+        let Some((layer, key)) = layer(board, side, unit, patterns) else { continue };
         let dims = board.single(side, unit).map_or_else(Vec::new, |item| super::shape::kind(&item.shape));
-        layers.entry(name.key()).or_default().insert(layer, dims);
+        layers.entry(key).or_default().insert(layer, dims);
     }
     layers
+}
+
+/// The layer and everything else a name says: by the first pattern that knows a layer in it, else as every name is read.
+fn layer(board: &Board<'_, '_>, side: usize, unit: usize, patterns: &[Compiled]) -> Option<(i64, String)> {
+    let full = &board.items(side)[board.unit(side, unit).items[0]].name;
+    let said = patterns.iter().enumerate().find_map(|(at, pattern)| {
+        let said = pattern.read(side, full)?;
+        Some((i64::try_from(said.layer?).ok()?, format!("{at}|{}", said.texts.join("|"))))
+    });
+    said.or_else(|| {
+        let name = board.name(side, unit);
+        Some((i64::try_from(name.layer?).ok()?, name.key()))
+    })
 }
 
 /// Offsets worth trying.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) -> Result<(), PairError> {
     for pattern in &board.settings.patterns {
-        apply(board, pattern)?;
+        apply(board, &Compiled::new(pattern)?);
     }
     if !board.settings.patterns.is_empty() {
         board.regroup();
@@ -24,63 +24,78 @@ pub(super) fn pair(board: &mut Board<'_, '_>) -> Result<(), PairError> {
 /// Items with the rank their name gives.
 type Ranked = Vec<(Option<u64>, usize)>;
 
-fn compile(pattern: &str) -> Result<Regex, PairError> {
-    Regex::new(pattern).map_err(|source| PairError::Pattern { pattern: pattern.to_owned(), source })
+/// A pattern, ready to read names.
+pub(super) struct Compiled {
+    sides: [Regex; 2],
+    /// Groups of both sides that tell tensors apart, without `layer` and `rank`.
+    groups: Vec<String>,
+    has_layer: bool,
 }
 
-fn groups(regex: &Regex) -> Vec<&str> {
-    regex.capture_names().flatten().filter(|name| *name != "rank").collect()
+/// What a name says by a pattern.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Said {
+    /// As the side counts.
+    pub(super) layer: Option<i128>,
+    pub(super) texts: Vec<String>,
+    rank: Option<u64>,
 }
 
-fn apply(board: &mut Board<'_, '_>, pattern: &Pattern) -> Result<(), PairError> {
-    let reference = compile(&pattern.reference)?;
-    let candidate = pattern.candidate.as_deref().map(compile).transpose()?;
-    let candidate = candidate.as_ref().unwrap_or(&reference);
-    let theirs = groups(candidate);
-    let shared: Vec<&str> = groups(&reference).into_iter().filter(|name| theirs.contains(name)).collect();
-    if shared.is_empty() {
-        return Err(PairError::PatternGroups { pattern: pattern.reference.clone() });
+impl Compiled {
+    pub(super) fn new(pattern: &Pattern) -> Result<Self, PairError> {
+        let compile = |text: &str| Regex::new(text).map_err(|source| PairError::Pattern { pattern: text.to_owned(), source });
+        let reference = compile(&pattern.reference)?;
+        let candidate = pattern.candidate.as_deref().map_or_else(|| Ok(reference.clone()), compile)?;
+        let theirs: Vec<&str> = candidate.capture_names().flatten().collect();
+        let shared = reference.capture_names().flatten().filter(|name| *name != "rank" && theirs.contains(name));
+        let (layer, groups): (Vec<String>, Vec<String>) = shared.map(str::to_owned).partition(|name| name == "layer");
+        if layer.is_empty() && groups.is_empty() {
+            return Err(PairError::PatternGroups { pattern: pattern.reference.clone() });
+        }
+        Ok(Self { sides: [reference, candidate], groups, has_layer: !layer.is_empty() })
     }
-    let mut found: BTreeMap<Vec<String>, [Ranked; 2]> = BTreeMap::new();
-    for (side, regex) in [(REFERENCE, &reference), (CANDIDATE, candidate)] {
+
+    pub(super) fn read(&self, side: usize, name: &str) -> Option<Said> {
+        let captures = self.sides[side].captures(name)?;
+        let text = |group: &str| captures.name(group).map_or("", |found| found.as_str());
+        let plain = |group: &String| text(group).parse::<i128>().map_or_else(|_| text(group).to_owned(), |number| number.to_string());
+        let mut texts: Vec<String> = self.groups.iter().map(plain).collect();
+        let layer = self.has_layer.then(|| text("layer"));
+        let number = layer.and_then(|layer| i64::try_from(layer.parse::<u64>().ok()?).ok()).map(i128::from);
+        // A layer that is no number is a word like any other.
+        texts.extend(layer.filter(|_| number.is_none()).map(str::to_owned));
+        Some(Said { layer: number, texts, rank: text("rank").parse().ok() })
+    }
+}
+
+fn apply(board: &mut Board<'_, '_>, pattern: &Compiled) {
+    let mut found: BTreeMap<(Option<i128>, Vec<String>), [Ranked; 2]> = BTreeMap::new();
+    for side in [REFERENCE, CANDIDATE] {
+        let offset = if side == REFERENCE { i128::from(board.offset) } else { 0 };
         for item in board.free_items(side) {
-            if let Some((key, rank)) = key(board, side, &board.items(side)[item].name, regex, &shared) {
-                found.entry(key).or_default()[side].push((rank, item));
+            if let Some(said) = pattern.read(side, &board.items(side)[item].name) {
+                found.entry((said.layer.map(|layer| layer + offset), said.texts)).or_default()[side].push((said.rank, item));
             }
         }
     }
     for mut sides in found.into_values() {
         sides.iter_mut().for_each(|items| items.sort_unstable());
-        // Several on one side are shards with ranks of their own, or it is not known which is meant.
-        let clear = |items: &Ranked| {
-            !items.is_empty()
-                && (items.len() == 1 || items.iter().all(|(rank, _)| rank.is_some()) && items.windows(2).all(|two| two[0].0 != two[1].0))
-        };
-        if sides.iter().all(clear) {
-            let [reference, candidate] = sides.map(|items| items.into_iter().map(|(_, item)| item).collect::<Vec<_>>());
-            if reference.len() == candidate.len() {
-                reference.into_iter().zip(candidate).for_each(|(r, c)| board.take_items(vec![r], vec![c], Rule::Pattern, 1.0));
-            } else {
-                board.take_items(reference, candidate, Rule::Pattern, 1.0);
-            }
+        if !sides.iter().all(is_clear) {
+            continue;
+        }
+        let [reference, candidate] = sides.map(|items| items.into_iter().map(|(_, item)| item).collect::<Vec<_>>());
+        if reference.len() == candidate.len() {
+            reference.into_iter().zip(candidate).for_each(|(r, c)| board.take_items(vec![r], vec![c], Rule::Pattern, 1.0));
+        } else {
+            board.take_items(reference, candidate, Rule::Pattern, 1.0);
         }
     }
-    Ok(())
 }
 
-/// The groups' texts, and the rank.
-fn key(board: &Board<'_, '_>, side: usize, name: &str, regex: &Regex, shared: &[&str]) -> Option<(Vec<String>, Option<u64>)> {
-    let captures = regex.captures(name)?;
-    let text = |group: &&str| {
-        let text = captures.name(group).map_or("", |found| found.as_str());
-        match text.parse::<i128>() {
-            Ok(layer) if *group == "layer" && side == REFERENCE => (layer.saturating_add(i128::from(board.offset))).to_string(),
-            Ok(number) => number.to_string(),
-            Err(_) => text.to_owned(),
-        }
-    };
-    let rank = captures.name("rank").and_then(|rank| rank.as_str().parse().ok());
-    Some((shared.iter().map(text).collect(), rank))
+/// Several on one side are shards with ranks of their own, or it is not known which is meant.
+fn is_clear(items: &Ranked) -> bool {
+    let ranked = items.iter().all(|(rank, _)| rank.is_some()) && items.windows(2).all(|two| two[0].0 != two[1].0);
+    !items.is_empty() && (items.len() == 1 || ranked)
 }
 
 #[cfg(test)]
@@ -109,6 +124,13 @@ mod tests {
     fn one_expression_serves_both_sides_and_the_layer_shifts() {
         let settings = Settings { layer_offset: Some(2), ..with(r"L(?<layer>\d+)(?<part>[a-z]+)", None) };
         assert_eq!(paired_with(&settings, &names(&["aL0x", "aL1x"]), &names(&["bL2x", "bL1x"])).0, ["aL0x=bL2x"]);
+    }
+
+    #[test]
+    fn an_offset_is_found_in_the_layers_that_only_the_pattern_sees() {
+        let settings = with(r"^q(?<layer>\d+)z(?<part>[a-z]+)$", None);
+        let (pairs, pairing) = paired_with(&settings, &names(&["q3za", "q4za", "q5za"]), &names(&["q0za", "q1za", "q2za"]));
+        assert_eq!((pairs, pairing.layer_offset), (vec!["q3za=q0za".to_owned(), "q4za=q1za".to_owned(), "q5za=q2za".to_owned()], -3));
     }
 
     #[test]

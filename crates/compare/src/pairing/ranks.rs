@@ -29,7 +29,7 @@ impl Unit {
 struct Placed {
     /// Without the tensor-parallel rank.
     name: String,
-    /// Without any coordinate: pipeline, data, context and expert ranks as well.
+    /// Without any coordinate: pipeline, data, context and expert ranks and process numbers as well.
     bare: String,
     rank: Option<u64>,
 }
@@ -86,6 +86,9 @@ enum Coordinate {
 
 /// `None` when the name has no coordinate at all.
 fn parse(name: &str) -> Option<Placed> {
+    if !may_have(name.as_bytes()) {
+        return None;
+    }
     let tokens = tokens(name);
     let mut marks: Vec<Option<Coordinate>> = vec![None; tokens.len()];
     let (mut tensor, mut global, mut any) = (None, None, false);
@@ -128,6 +131,15 @@ fn parse(name: &str) -> Option<Placed> {
     Some(Placed { name: keep(&|mark| !mark.is_some_and(is_rank)), bare: keep(&|mark| mark.is_none()), rank: tensor.or(global) })
 }
 
+/// Whether the letters of a coordinate are there at all; spares taking most names apart.
+fn may_have(name: &[u8]) -> bool {
+    name.windows(2).any(|two| match two[1] {
+        b'p' | b'P' => matches!(two[0] | 0x20, b't' | b'm' | b'p' | b'd' | b'e' | b'c'),
+        b'k' | b'K' => two[0] | 0x20 == b'n',
+        _ => false,
+    })
+}
+
 struct Token<'a> {
     /// What stands before it.
     separator: &'a str,
@@ -153,7 +165,7 @@ fn word(text: &str) -> Option<Coordinate> {
     let is = |word: &&str| text.eq_ignore_ascii_case(word);
     if ["tp", "mp"].iter().any(is) {
         Some(Coordinate::Tensor)
-    } else if ["pp", "dp", "ep", "cp"].iter().any(is) {
+    } else if ["pp", "dp", "ep", "cp", "pid"].iter().any(is) {
         Some(Coordinate::Other)
     } else {
         text.eq_ignore_ascii_case("rank").then_some(Coordinate::Global)
@@ -191,6 +203,7 @@ mod tests {
             ("a.rank0.b", "a.b", 0),
             ("TP1_PP0/layers.0.w", "layers.0.w", 1),
             ("mp_rank_03/x", "x", 3),
+            ("TP1_PP0_Rank1_pid4711/Pass00002.x", "Pass00002.x", 1),
             ("mp_rank_00_model_states.module.x", "model_states.module.x", 0),
             ("tp_rank_1/x", "x", 1),
             ("rank=2/x", "x", 2),

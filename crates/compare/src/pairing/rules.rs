@@ -42,7 +42,7 @@ pub(super) struct Board<'a, 's> {
     pub(super) offset: i64,
     free: [Vec<bool>; 2],
     units: [Vec<Unit>; 2],
-    reading: OnceCell<Reading>,
+    reading: OnceCell<[Reading; 2]>,
     pairs: Vec<Pair>,
 }
 
@@ -97,16 +97,16 @@ impl<'a, 's> Board<'a, 's> {
     /// The unit's name, understood.
     pub(super) fn name(&self, side: usize, unit: usize) -> &Name {
         let unit = &self.units[side][unit];
-        unit.parsed.get_or_init(|| {
-            let reading = self.reading();
-            let four = if side == REFERENCE { reading.reference_four_norms } else { reading.candidate_four_norms };
-            Name::parse(&unit.name, reading.two_stacks, four)
-        })
+        unit.parsed.get_or_init(|| Name::parse(&unit.name, self.readings()[side]))
     }
 
-    fn reading(&self) -> Reading {
-        let names = |side: usize| self.items(side).iter().map(|item| item.name.as_str());
-        *self.reading.get_or_init(|| Reading::of(names(REFERENCE), names(CANDIDATE)))
+    fn readings(&self) -> &[Reading; 2] {
+        self.reading.get_or_init(|| {
+            let mut readings = self.sides.map(|side| Reading::of(side.items().iter().map(|item| item.name.as_str())));
+            let two_stacks = readings.iter().any(|reading| reading.two_stacks);
+            readings.iter_mut().for_each(|reading| reading.two_stacks = two_stacks);
+            readings
+        })
     }
 
     /// The layer of a name, as the candidate counts them.
@@ -151,38 +151,29 @@ impl<'a, 's> Board<'a, 's> {
         self.units = [REFERENCE, CANDIDATE].map(|side| ranks::units(self.items(side), |item| self.free[side][item]));
     }
 
-    /// Pairs the free units whose key is equal and, on each side, nobody else's. `None` takes no part.
-    pub(super) fn take_unique<K: Hash + Eq>(&mut self, key: impl Fn(&Self, usize, usize) -> Option<K>, rule: Rule, score: f64) {
-        self.take_unique_if(key, |_, _, _| true, rule, score);
-    }
-
-    /// The same, when nothing speaks against the two units.
-    pub(super) fn take_unique_if<K: Hash + Eq>(
-        &mut self,
-        key: impl Fn(&Self, usize, usize) -> Option<K>,
-        accept: impl Fn(&Self, usize, usize) -> bool,
-        rule: Rule,
-        score: f64,
-    ) {
-        let mut places: HashMap<K, [Spot; 2]> = HashMap::new();
-        for side in [REFERENCE, CANDIDATE] {
-            for unit in self.free_units(side) {
-                if let Some(key) = key(self, side, unit) {
+    /// The free units whose key is equal and, on each side, nobody else's, in the reference's order. A key of `None` takes no part.
+    pub(super) fn unique<K: Hash + Eq>(&self, key: impl Fn(usize, usize) -> Option<K>) -> Vec<(usize, usize)> {
+        let free = [REFERENCE, CANDIDATE].map(|side| self.free_units(side));
+        let mut places: HashMap<K, [Spot; 2]> = HashMap::with_capacity(free[REFERENCE].len());
+        for (side, units) in free.into_iter().enumerate() {
+            for unit in units {
+                if let Some(key) = key(side, unit) {
                     let spot = &mut places.entry(key).or_default()[side];
                     *spot = if *spot == Spot::Empty { Spot::One(unit) } else { Spot::Many };
                 }
             }
         }
-        let mut found: Vec<(usize, usize)> = places
-            .into_values()
-            .filter_map(|spots| match spots {
-                [Spot::One(reference), Spot::One(candidate)] => Some((reference, candidate)),
-                _ => None,
-            })
-            .collect();
+        let pair = |spots: [Spot; 2]| match spots {
+            [Spot::One(reference), Spot::One(candidate)] => Some((reference, candidate)),
+            _ => None,
+        };
+        let mut found: Vec<(usize, usize)> = places.into_values().filter_map(pair).collect();
         // The map's order is not ours: the result must be the same every time.
         found.sort_unstable();
-        found.retain(|(reference, candidate)| accept(self, *reference, *candidate));
+        found
+    }
+
+    pub(super) fn take_all(&mut self, found: Vec<(usize, usize)>, rule: Rule, score: f64) {
         found.into_iter().for_each(|(reference, candidate)| self.take(&[reference], &[candidate], rule, score));
     }
 

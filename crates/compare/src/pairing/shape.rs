@@ -11,11 +11,12 @@ use twinscope_tensor::Shape;
 const SCORE: f64 = 0.5;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
-    let key = |board: &Board<'_, '_>, side: usize, unit: usize| {
+    let mut found = board.unique(|side, unit| {
         let item = board.single(side, unit)?;
         (item.shape.elements()? > 1).then(|| kind(&item.shape))
-    };
-    board.take_unique_if(key, |board, reference, candidate| !board.contradict(reference, candidate), Rule::Shape, SCORE);
+    });
+    found.retain(|(reference, candidate)| !board.contradict(*reference, *candidate));
+    board.take_all(found, Rule::Shape, SCORE);
 }
 
 /// The dimensions that matter, sorted.

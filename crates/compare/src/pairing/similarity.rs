@@ -106,9 +106,10 @@ fn alike(a: &str, b: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pairing::names::Reading;
 
     fn similarity(a: &str, b: &str) -> f64 {
-        let words = |name: &str| Words::of(&Name::parse(name, false, false));
+        let words = |name: &str| Words::of(&Name::parse(name, Reading::default()));
         words(a).similarity(&words(b))
     }
 

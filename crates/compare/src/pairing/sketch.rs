@@ -14,6 +14,9 @@ const WHOLE: u64 = 1 << 26;
 const RUNS: u64 = 4096;
 const RUN: usize = 4096;
 
+/// Independent sums, so that the processor need not wait for one to be ready.
+const LANES: usize = 4;
+
 /// Fewer values than this have no statistics.
 const FEWEST: u64 = 8;
 
@@ -29,7 +32,7 @@ pub struct Sketch {
     finite: u64,
     min: f64,
     max: f64,
-    /// Sums of x, |x|, √|x|, ±√|x|, x², x³, x⁴, x⁶, x⁸.
+    /// Sums of the [`terms`] of every finite value.
     sums: [f64; 9],
     /// How coarse the dtype is, relative to a value.
     grain: f64,
@@ -54,7 +57,7 @@ impl Sketch {
             if !f64_values(view, start, count, &mut scratch, &mut values) {
                 return None;
             }
-            values.iter().for_each(|value| sketch.insert(*value));
+            sketch.insert_all(&values);
             Some(())
         };
         if elements <= WHOLE {
@@ -69,6 +72,27 @@ impl Sketch {
         Some(sketch)
     }
 
+    /// Side by side, [`LANES`] sums at a time, as long as everything is finite.
+    fn insert_all(&mut self, values: &[f64]) {
+        if !values.iter().all(|x| x.is_finite()) {
+            return values.iter().for_each(|x| self.insert(*x));
+        }
+        let (mut sums, mut min, mut max) = ([[0.0; LANES]; 9], [f64::INFINITY; LANES], [f64::NEG_INFINITY; LANES]);
+        let (chunks, rest) = values.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, x) in chunk.iter().enumerate() {
+                terms(*x).into_iter().zip(&mut sums).for_each(|(term, sum)| sum[lane] += term);
+                min[lane] = if *x < min[lane] { *x } else { min[lane] };
+                max[lane] = if *x > max[lane] { *x } else { max[lane] };
+            }
+        }
+        self.finite += (chunks.len() * LANES) as u64;
+        self.sums.iter_mut().zip(sums).for_each(|(sum, lanes)| *sum += lanes.iter().sum::<f64>());
+        self.min = min.into_iter().fold(self.min, f64::min);
+        self.max = max.into_iter().fold(self.max, f64::max);
+        rest.iter().for_each(|x| self.insert(*x));
+    }
+
     fn insert(&mut self, x: f64) {
         if !x.is_finite() {
             match x {
@@ -80,10 +104,7 @@ impl Sketch {
         self.finite += 1;
         self.min = self.min.min(x);
         self.max = self.max.max(x);
-        let (size, square) = (x.abs(), x * x);
-        let (root, fourth) = (size.sqrt(), square * square);
-        let terms = [x, size, root, root.copysign(x), square, square * x, fourth, fourth * square, fourth * fourth];
-        self.sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+        self.sums.iter_mut().zip(terms(x)).for_each(|(sum, term)| *sum += term);
     }
 
     pub fn elements(&self) -> u64 {
@@ -136,6 +157,13 @@ impl Sketch {
     pub fn similarity(&self, other: &Self) -> f64 {
         self.distance(other).map_or(0.0, |apart| 1.0 / (1.0 + apart))
     }
+}
+
+/// What is summed: x, |x|, √|x|, ±√|x|, x², x³, x⁴, x⁶, x⁸.
+fn terms(x: f64) -> [f64; 9] {
+    let (size, square) = (x.abs(), x * x);
+    let (root, fourth) = (size.sqrt(), square * square);
+    [x, size, root, root.copysign(x), square, square * x, fourth, fourth * square, fourth * fourth]
 }
 
 /// Half the distance between neighbouring values, relative to them.

@@ -183,7 +183,8 @@ fn slice_of(rebuilder: &Rebuilder<'_>, index: Id, info: Id) -> Result<Slice, Fau
     let transforms = rebuilder.attribute(info, "transform_descriptors").and_then(|id| graph.sequence(id)).unwrap_or_default();
     let packed = match transforms.iter().map(|id| graph.text(*id).unwrap_or_default()).collect::<Vec<_>>().as_slice() {
         [] => false,
-        [only] if only == "zstd" => true,
+        // `name[@domain]/version`
+        [only] if matches!(only.split(['@', '/']).next(), Some("stream.zstd" | "zstd")) => true,
         other => return Err(Fault::Unsupported { what: format!("pieces transformed by {other:?}") }),
     };
     Ok(Slice { offsets, file, start: number("offset")?, len: number("length")?, packed })

@@ -338,6 +338,7 @@ const ALLOWED: &[&str] = &[
     "codecs.encode",
     "numpy.dtype",
     "numpy.ndarray",
+    "numpy.ma.core._mareconstruct",
     "numpy.core.multiarray._reconstruct",
     "numpy._core.multiarray._reconstruct",
     "numpy.core.multiarray.scalar",
@@ -578,10 +579,18 @@ fn reconstructed(graph: &Graph, call: Id, judgements: &[Judgement]) -> Option<u3
     }
 }
 
+/// The name of a class, also of one that an old file gives by a persistent id.
+fn class_name(graph: &Graph, id: Id) -> Option<&str> {
+    match graph.node(id) {
+        Node::Persistent(pid) => graph.global_name(*graph.sequence(pid)?.get(1)?),
+        _ => graph.global_name(id),
+    }
+}
+
 /// `getattr(EnumClass, "NAME")` and `partial(class, ...)`: how pickles write enum members, nested classes and defaults.
 fn harmless_use(graph: &Graph, call: Id) -> bool {
     let Some((_, arguments)) = graph.call(call) else { return false };
-    let Some(name) = arguments.first().and_then(|first| graph.global_name(*first)) else { return false };
+    let Some(name) = arguments.first().and_then(|first| class_name(graph, *first)) else { return false };
     let attribute = arguments.get(1).and_then(|second| graph.text(*second));
     let hidden = attribute.is_some_and(|text| text.contains("__") || REACHED.contains(&&*text) || TELLING.contains(&&*text));
     matches!(judge(name), Judgement::Inert | Judgement::Opaque) && !hidden

@@ -20,16 +20,17 @@ fn dtype(graph: &Graph, id: Id) -> Result<Kind, Fault> {
     if !graph.global_name(function).is_some_and(|name| name == "numpy.dtype" || name.ends_with(".dtype")) {
         return Err(bad("no NumPy dtype"));
     }
-    let code = arguments.first().and_then(|first| graph.text(*first)).ok_or_else(|| bad("a NumPy dtype without a code"))?;
+    let code = arguments.first().and_then(|first| graph.text(*first));
     let state = graph.extra(id).and_then(|extra| graph.sequence(extra.state).map(std::borrow::Cow::into_owned)).unwrap_or_default();
     let order = state.get(1).and_then(|id| graph.text(*id)).unwrap_or_default().into_owned();
-    let big = order == ">" || code.starts_with('>');
-    let code = code.trim_start_matches(['<', '>', '|', '=']);
+    let big = order == ">" || code.as_ref().is_some_and(|code| code.starts_with('>'));
+    let code = code.as_deref().map(|code| code.trim_start_matches(['<', '>', '|', '=']));
     if state.get(3).is_some_and(|names| !matches!(graph.node(*names), Node::None)) {
         let size = state.get(5).and_then(|id| graph.int(*id)).and_then(|size| u32::try_from(size).ok());
-        let size = size.or_else(|| code.strip_prefix('V')?.parse().ok());
+        let size = size.or_else(|| code?.strip_prefix('V')?.parse().ok());
         return Ok((DType::Struct(size.ok_or_else(|| bad("a structured dtype without its size"))?), false));
     }
+    let code = code.ok_or_else(|| bad("a NumPy dtype without a code"))?;
     let unit = || -> Option<TimeUnit> {
         // The ninth field: (metadata, (unit, count, denominator, events)).
         let metadata = graph.sequence(*state.get(8)?)?;

@@ -93,7 +93,9 @@ impl Sparse {
             if rank > shape.len() || shape[rank..] != values[1..] {
                 return Err(self.bad(format!("{rank} index rows for values of {values:?}")));
             }
-            return Ok(shape[rank..].iter().product());
+            // A zero elsewhere lets the whole be counted while a part of it cannot.
+            let inner = Shape::from(shape[rank..].to_vec()).elements();
+            return inner.ok_or_else(|| Fault::Overflow { what: format!("a shape of {}", self.shape) });
         }
         let blocks = matches!(self.format, Format::Bsr | Format::Bsc);
         let fits = if blocks { values.len() == 3 && values[1] > 0 && values[2] > 0 } else { values.len() == 1 };
@@ -109,6 +111,13 @@ impl Sparse {
     /// Where each run of values goes, sorted.
     fn places(&self) -> Result<Vec<Place>, Fault> {
         let inner = self.inner()?;
+        let (count, item) = (self.values.shape.elements().unwrap_or(u64::MAX), self.values.dtype.itemsize().unwrap_or(1));
+        if count > self.values.origin.len() / item.max(1) as u64 || self.values.shape.dims()[0] > self.values.origin.len() {
+            return Err(Fault::Limit { what: format!("{} repeated values", self.values.shape) });
+        }
+        if self.shape.elements() == Some(0) && self.values.shape.dims()[0] > 0 {
+            return Err(self.bad("values for a tensor without elements"));
+        }
         let mut places = if self.format == Format::Coo { self.coo(inner)? } else { self.compressed()? };
         places.sort_unstable();
         Ok(places)
@@ -231,4 +240,47 @@ fn add(dtype: DType, sum: &mut [u8], more: &[u8]) -> Result<(), Fault> {
         other => return Err(Fault::Unsupported { what: format!("entries of {other} that share an index") }),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torch::layout::Origin;
+
+    fn layout(dtype: DType, shape: Vec<u64>, strides: Vec<i64>, bytes: Vec<u8>) -> Layout {
+        Layout::new(dtype, shape.into(), strides, 0, Origin::Ready(bytes.into())).unwrap()
+    }
+
+    fn coo(shape: Vec<u64>, indices: Layout, values: Layout) -> Sparse {
+        let cache = Arc::new(Cache::new(std::env::temp_dir(), 1 << 20));
+        Sparse { format: Format::Coo, indices: vec![indices], values, shape: shape.into(), cache, limits: Limits::default() }
+    }
+
+    #[test]
+    fn entries_of_one_index_are_added_and_the_rest_is_zero() {
+        let indices = layout(DType::U8, vec![1, 3], vec![3, 1], vec![2, 0, 2]);
+        let sparse = coo(vec![4], indices, layout(DType::U8, vec![3], vec![1], vec![5, 1, 6]));
+        sparse.check().unwrap();
+        assert_eq!(sparse.densify().unwrap().contiguous().unwrap(), [1, 0, 11, 0]);
+    }
+
+    #[test]
+    fn an_index_outside_is_refused_when_listing() {
+        let indices = layout(DType::U8, vec![1, 1], vec![1, 1], vec![9]);
+        assert!(matches!(coo(vec![4], indices, layout(DType::U8, vec![1], vec![1], vec![5])).check(), Err(Fault::OutOfBounds { .. })));
+    }
+
+    #[test]
+    fn sizes_that_overflow_behind_a_zero_are_no_panic() {
+        let none = || layout(DType::U8, vec![1, 0], vec![1, 1], vec![]);
+        let values = layout(DType::U8, vec![0, 1 << 40, 1 << 40], vec![1, 1, 1], vec![]);
+        assert!(matches!(coo(vec![0, 1 << 40, 1 << 40], none(), values).check(), Err(Fault::Overflow { .. })));
+    }
+
+    #[test]
+    fn values_repeated_by_a_stride_of_zero_are_refused() {
+        let indices = layout(DType::U8, vec![0, 1 << 40], vec![1, 1], vec![]);
+        let values = layout(DType::U8, vec![1 << 40], vec![0], vec![1]);
+        assert!(matches!(coo(vec![], indices, values).check(), Err(Fault::Limit { .. })));
+    }
 }

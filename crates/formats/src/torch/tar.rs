@@ -19,14 +19,12 @@ pub(crate) fn recognise(input: &Input) -> bool {
     if input.bytes.get(257..262) != Some(b"ustar") {
         return false;
     }
-    match members(&input.bytes) {
-        Ok(members) => ["pickle", "tensors", "storages"].iter().all(|name| members.contains_key(*name)),
-        // Cut short: the first member still tells, and the reader will say where it ends.
-        Err(_) => ["sys_info", "pickle", "tensors", "storages"].iter().any(|name| {
-            let field = &input.bytes[..100];
-            field.starts_with(name.as_bytes()) && field[name.len()] == 0
-        }),
-    }
+    let all = members(&input.bytes).is_ok_and(|members| ["pickle", "tensors", "storages"].iter().all(|name| members.contains_key(*name)));
+    // Cut short: the first member still tells, and the reader will say what is missing.
+    all || ["sys_info", "pickle", "tensors", "storages"].iter().any(|name| {
+        let field = &input.bytes[..100];
+        field.starts_with(name.as_bytes()) && field[name.len()] == 0
+    })
 }
 
 pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> {

@@ -144,6 +144,9 @@ impl Rebuilder<'_> {
                 }
                 Ok(numpy::array(self.graph, id)?.map(|layout| vec![Built::new(layout).noting("numpy", true)]))
             }
+            ("numpy.ma.core" | "numpy.ma", "_mareconstruct") => {
+                Ok(numpy::array(self.graph, id)?.map(|layout| vec![Built::new(layout).noting("numpy", "masked")]))
+            }
             ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => {
                 numpy::scalar(self.graph, arguments).map(|layout| one(Built::new(layout).noting("numpy", "scalar")))
             }
@@ -543,7 +546,7 @@ impl Rebuilder<'_> {
         };
         // The ragged dimension counts the batch; the values have no batch dimension.
         let ragged = get("_ragged_idx").and_then(|id| self.graph.int(id)).unwrap_or(1);
-        let axis = usize::try_from(ragged - 1).ok().filter(|axis| *axis < values.shape.rank());
+        let axis = usize::try_from(ragged.saturating_sub(1)).ok().filter(|axis| *axis < values.shape.rank());
         let axis = axis.ok_or_else(|| Fault::BadShape { what: format!("a jagged tensor along dimension {ragged} of {}", values.shape) })?;
         let mut out = Vec::new();
         for (index, ends) in offsets.windows(2).enumerate() {

@@ -289,9 +289,12 @@ impl Walk<'_> {
             }
             ("copyreg" | "copy_reg", "_reconstructor") => {
                 let mut all = self.state(extra.map_or(NIL, |extra| extra.state));
-                // A subclass of dict or list keeps its items in the third argument.
-                if let Some(base) = arguments.get(2) {
-                    all.extend(self.unique(self.pairs_in(*base)));
+                // A subclass of dict, list or tuple keeps its items in the third argument.
+                let base = arguments.get(1).and_then(|base| self.graph.global_name(*base)).unwrap_or_default();
+                match arguments.get(2) {
+                    Some(own) if base.ends_with(".dict") => all.extend(self.unique(self.pairs_in(*own))),
+                    Some(own) => all.extend(indexed(self.graph.sequence(*own).unwrap_or_default().into_owned())),
+                    None => {}
                 }
                 all.extend(self.unique(pairs()));
                 all.extend(indexed(items()));
@@ -358,9 +361,11 @@ impl Walk<'_> {
         let mut places: HashMap<String, usize> = HashMap::with_capacity(pairs.len());
         let mut out: Vec<(Key, Id)> = Vec::with_capacity(pairs.len());
         for (key, value) in pairs {
-            let text = match self.graph.text(key) {
-                Some(text) => format!("'{text}"),
-                None => represent(self.graph, key),
+            let text = match (self.graph.text(key), self.graph.node(key)) {
+                (Some(text), _) => format!("'{text}"),
+                // Objects as keys (an optimizer's parameters) are only equal to themselves.
+                (None, Node::Call { .. } | Node::Persistent(_) | Node::List(_) | Node::Dict(_) | Node::Set(_)) => format!("#{key}"),
+                (None, _) => represent(self.graph, key),
             };
             match places.get(&text) {
                 Some(place) => out[*place].1 = value,
@@ -427,7 +432,7 @@ impl Walk<'_> {
             }
             "torch.device" => Some(Plain::Other { kind: "torch.device".into(), text: texts().join(":") }),
             "torch.serialization._get_layout" => Some(Plain::Other { kind: "torch.layout".into(), text: texts().join("") }),
-            _ if name.starts_with("pathlib.") => Some(Plain::Other { kind: "path".into(), text: texts().join("/") }),
+            _ if name.starts_with("pathlib.") => Some(Plain::Other { kind: "path".into(), text: texts().join("/").replacen("//", "/", 1) }),
             _ => None,
         }
     }
