@@ -11,6 +11,7 @@
 //! Work is split every [`CHUNK`] elements and merged in a fixed order, so 1 and 64 threads print the same digits ([`State`]). Memory does
 //! not grow with the tensor: profiles are bounded by its sizes, everything else by the chunk.
 
+mod fast;
 mod grid;
 mod histogram;
 mod profile;
@@ -19,6 +20,8 @@ mod scaled;
 mod state;
 mod worst;
 
+pub(crate) use fast::{Block, Known, Part};
+pub(crate) use profile::Cell;
 pub use read::Incommensurable;
 pub use state::State;
 

@@ -6,8 +6,14 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod pair;
 
-use crate::kernel::{self, Shifted, Sums};
+use crate::{
+    kernel::{self, Shifted, Sums},
+    totals::{Block, Cell, Known, Part},
+};
+use twinscope_tensor::DType;
 
 #[cfg(target_arch = "x86_64")]
 fn has_avx2() -> bool {
@@ -35,6 +41,85 @@ dispatch! {
     bf16(bytes) -> Sums = kernel::plain(kernel::bf16s(bytes));
     f64_shifted(bytes, shift) -> Shifted = kernel::plain_shifted(kernel::f64s(bytes), shift);
     f32_shifted(bytes, shift) -> Shifted = kernel::plain_shifted(kernel::f32s(bytes), shift);
+}
+
+/// The vector loops over a pair of types. Only [`Pair::of`] makes one, and only where the machine can run it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    loops: &'static Loops,
+}
+
+type Two<T> = unsafe fn(&[u8], &[u8]) -> T;
+
+#[derive(Debug)]
+struct Loops {
+    block: unsafe fn(&[u8], &[u8], Known, &mut [u8], &mut [u8]) -> Block,
+    dot: Two<f64>,
+    row: Two<Cell>,
+    local: unsafe fn(&[u8], &[u8], f64) -> f64,
+    above: unsafe fn(&[u8], &[u8], f64, &mut Vec<u32>),
+    beyond: unsafe fn(&[u8], &[u8], f64, f64) -> u64,
+    columns: unsafe fn(Part<'_>, &mut [Cell]),
+}
+
+impl Pair {
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(crate) fn of(_: DType, _: DType) -> Option<Self> {
+        None
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn of(reference: DType, candidate: DType) -> Option<Self> {
+        macro_rules! loops {
+            ($name:ident) => {{
+                use pair::$name::{above, beyond, block, columns, dot, local, row};
+                static LOOPS: Loops = Loops { block, dot, row, local, above, beyond, columns };
+                &LOOPS
+            }};
+        }
+        let loops = match (reference, candidate) {
+            (DType::F32, DType::F32) => loops!(f32_f32),
+            (DType::Bf16, DType::Bf16) => loops!(bf16_bf16),
+            (DType::F16, DType::F16) => loops!(f16_f16),
+            (DType::F32, DType::Bf16) => loops!(f32_bf16),
+            (DType::Bf16, DType::F32) => loops!(bf16_f32),
+            (DType::F64, DType::F64) => loops!(f64_f64),
+            _ => return None,
+        };
+        has_avx2().then_some(Self { loops })
+    }
+}
+
+macro_rules! pair_loops {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $out:ty)?;)*) => {
+        impl Pair {$(
+            $(#[$doc])*
+            pub(crate) fn $name(self, $($argument: $type),*) $(-> $out)? {
+                // SAFETY: the features these functions are compiled for were detected when this was made.
+                unsafe { (self.loops.$name)($($argument),*) }
+            }
+        )*}
+    };
+}
+pair_loops! {
+    /// Everything about the differences of a block; see [`Block`].
+    block(r: &[u8], c: &[u8], known: Known, magnitudes: &mut [u8], ulps: &mut [u8]) -> Block;
+    dot(r: &[u8], c: &[u8]) -> f64;
+    row(r: &[u8], c: &[u8]) -> Cell;
+    local(r: &[u8], c: &[u8], rms: f64) -> f64;
+    above(r: &[u8], c: &[u8], least: f64, places: &mut Vec<u32>);
+    beyond(r: &[u8], c: &[u8], atol: f64, rtol: f64) -> u64;
+    columns(part: Part<'_>, cells: &mut [Cell]);
+}
+
+/// How many of the codes are each value above 0.
+pub(crate) fn histogram(codes: &[u8], mut each: impl FnMut(u8, u64)) {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: the feature this is compiled for was just detected.
+        return unsafe { pair::histogram(codes, each) };
+    }
+    codes.iter().filter(|code| **code > 0).for_each(|code| each(*code, 1));
 }
 
 #[cfg(test)]

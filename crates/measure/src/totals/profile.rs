@@ -155,6 +155,11 @@ impl Profiles {
         Self { cut, columns, outer }
     }
 
+    /// Whether row sums go anywhere.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.outer.iter().any(|window| !window.cells.is_empty())
+    }
+
     /// The columns from one on.
     pub(crate) fn columns_from(&mut self, column: u64) -> &mut [Cell] {
         let from = (column - self.columns.start) as usize;

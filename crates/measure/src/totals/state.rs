@@ -2,6 +2,7 @@
 
 use super::{
     Options, SideTotals, Totals, Worst,
+    fast::{Codes, Seen},
     grid::Grid,
     histogram::{Histogram, exponent},
     profile::{Cut, Profiles},
@@ -12,19 +13,19 @@ use super::{
 use crate::{
     double::Double,
     moments::Scale,
-    simd,
+    simd::{self, Pair},
     stats::{Complex, Real, bytes_of},
 };
 use serde::{Deserialize, Serialize};
 use std::{cell::Cell as Slot, ops::Range};
-use twinscope_tensor::{Operand, ReadError};
+use twinscope_tensor::{Operand, ReadError, View};
 
 /// Elements of one kernel call, and those that share the reference's rms in [`Totals::max_local`].
 pub(crate) const BLOCK: usize = 1 << 12;
 
 /// One side of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-enum Side {
+pub(super) enum Side {
     #[default]
     Nothing,
     Real(Real),
@@ -32,7 +33,7 @@ enum Side {
 }
 
 impl Side {
-    fn merge(self, other: Self) -> Self {
+    pub(super) fn merge(self, other: Self) -> Self {
         match (self, other) {
             (Self::Nothing, side) | (side, Self::Nothing) => side,
             (Self::Real(a), Self::Real(b)) => Self::Real(a.merged(b)),
@@ -77,27 +78,27 @@ pub struct State {
     wanted: usize,
     tolerance: bool,
     count: u64,
-    compared: u64,
-    differing: u64,
+    pub(super) compared: u64,
+    pub(super) differing: u64,
     nonfinite_differing: u64,
-    beyond: u64,
-    reference: Side,
-    candidate: Side,
+    pub(super) beyond: u64,
+    pub(super) reference: Side,
+    pub(super) candidate: Side,
     /// Over compared elements: `Σ|c - r|`, `Σ(c - r)²`, `Σr²`, `Σc²`, `Σrc`, `Σ|c - r| / max(|r|, |c|)`.
-    apart: Scaled,
-    squares: Scaled,
-    reference_squares: Scaled,
-    candidate_squares: Scaled,
-    dot: Scaled,
-    relative: Double,
-    max_abs: f64,
-    max_relative: f64,
-    max_ulp: u64,
-    max_local: f64,
-    first: Option<Worst>,
-    top: Top,
-    magnitudes: Histogram,
-    ulps: Histogram,
+    pub(super) apart: Scaled,
+    pub(super) squares: Scaled,
+    pub(super) reference_squares: Scaled,
+    pub(super) candidate_squares: Scaled,
+    pub(super) dot: Scaled,
+    pub(super) relative: Double,
+    pub(super) max_abs: f64,
+    pub(super) max_relative: f64,
+    pub(super) max_ulp: u64,
+    pub(super) max_local: f64,
+    pub(super) first: Option<Worst>,
+    pub(super) top: Top,
+    pub(super) magnitudes: Histogram,
+    pub(super) ulps: Histogram,
     profiles: Option<Profiles>,
 }
 
@@ -109,19 +110,48 @@ pub(crate) struct Task<'a> {
     pub(crate) sort: Sort,
     pub(crate) grid: Option<Grid>,
     pub(crate) options: &'a Options,
+    pub(crate) pair: Option<Pair>,
+    pub(crate) seen: &'a Seen,
 }
 
 impl<'a> Task<'a> {
-    pub(crate) fn new(reference: &'a dyn Operand, candidate: &'a dyn Operand, options: &'a Options) -> Result<Self, ReadError> {
+    pub(crate) fn new(
+        reference: &'a dyn Operand,
+        candidate: &'a dyn Operand,
+        options: &'a Options,
+        seen: &'a Seen,
+    ) -> Result<Self, ReadError> {
         assert_eq!(reference.shape(), candidate.shape(), "a pair is measured after it was given one shape");
         let sort = Sort::of(reference, candidate)?;
-        Ok(Self { reference, candidate, sort, grid: Grid::of(reference.dtype(), candidate.dtype()), options })
+        let (left, right) = (reference.dtype(), candidate.dtype());
+        let pair = if reference.view().is_some() && candidate.view().is_some() { Pair::of(left, right) } else { None };
+        Ok(Self { reference, candidate, sort, grid: Grid::of(left, right), options, pair, seen })
+    }
+
+    fn views(&self) -> Option<(&'a View, &'a View)> {
+        self.reference.view().zip(self.candidate.view())
+    }
+
+    /// Both sides' bytes of a run of elements, where they lie in order, and the bytes of an element.
+    fn in_place(&self, range: &Range<u64>) -> Option<(&'a [u8], &'a [u8], [usize; 2])> {
+        let (r, c) = self.views()?;
+        let widths = [r.dtype().itemsize()?, c.dtype().itemsize()?];
+        let part = |view: &'a View, width: usize| view.contiguous()?.get(range.start as usize * width..range.end as usize * width);
+        Some((part(r, widths[0])?, part(c, widths[1])?, widths))
     }
 }
 
 thread_local! {
     /// Taken while in use: whoever reads a block may be asked, by the thread pool, to read another one meanwhile.
-    static SCRATCH: Slot<Option<Box<Values>>> = const { Slot::new(None) };
+    static SCRATCH: Slot<Option<Box<Scratch>>> = const { Slot::new(None) };
+}
+
+/// What a thread keeps from block to block.
+#[derive(Debug, Default)]
+struct Scratch {
+    values: Values,
+    codes: Codes,
+    bytes: [Vec<u8>; 2],
 }
 
 impl State {
@@ -131,7 +161,8 @@ impl State {
     /// # Panics
     /// When the shapes are not equal, the range is not inside them, or begins inside a chunk.
     pub fn of_range(reference: &dyn Operand, candidate: &dyn Operand, range: Range<u64>, options: &Options) -> Result<Self, ReadError> {
-        let task = Task::new(reference, candidate, options)?;
+        let seen = Seen::default();
+        let task = Task::new(reference, candidate, options, &seen)?;
         assert!(range.start <= range.end && range.end <= reference.len(), "{range:?} of {} elements", reference.len());
         assert!(range.start.is_multiple_of(super::CHUNK), "a range begins at a chunk, {} does not", range.start);
         let cut = if options.profiles && task.sort.per() > 0 { Cut::of(reference.shape()) } else { None };
@@ -183,19 +214,50 @@ impl State {
     }
 
     fn of_chunk(task: &Task<'_>, cut: Option<&Cut>, range: Range<u64>) -> Self {
-        let mut values = SCRATCH.take().unwrap_or_default();
+        let mut scratch = SCRATCH.take().unwrap_or_default();
+        let Scratch { values, codes, bytes } = &mut *scratch;
         let mut state = Self::new(task, cut, &range);
+        let in_place = task.in_place(&range);
+        let mut plain_profiles = in_place.is_none();
         for start in range.clone().step_by(BLOCK) {
             let count = (range.end - start).min(BLOCK as u64) as usize;
             if let Sort::Opaque { width } = task.sort {
-                state.insert_opaque(task, width, start, count, &mut values);
-            } else {
+                state.insert_opaque(task, width, start, count, values);
+                continue;
+            }
+            let fast = task.pair.zip(task.views()).is_some_and(|(pair, (r, c))| {
+                let [left, right] = &mut *bytes;
+                let (r, c) = (r.chunk(start, count, left), c.chunk(start, count, right));
+                state.insert_fast(task, pair, start, r, c, codes)
+            });
+            if !fast {
                 values.read(task.sort, task.reference, task.candidate, start, count);
-                state.insert(task, start, &mut values);
+                state.insert(task, start, values);
+            }
+            plain_profiles |= !fast;
+        }
+        // The columns of a chunk are summed row by row while it is still close by.
+        if let Some(profiles) = &mut state.profiles {
+            match in_place.filter(|_| !plain_profiles).zip(task.pair) {
+                Some(((r, c, widths), pair)) => Self::profile_fast(profiles, pair, range.start, r, c, widths),
+                None => Self::profile_plain(profiles, task, &range, values),
             }
         }
-        SCRATCH.set(Some(values));
+        SCRATCH.set(Some(scratch));
         state
+    }
+
+    fn profile_plain(profiles: &mut Profiles, task: &Task<'_>, range: &Range<u64>, values: &mut Values) {
+        if matches!(task.sort, Sort::Opaque { .. }) {
+            return;
+        }
+        for start in range.clone().step_by(BLOCK) {
+            let count = (range.end - start).min(BLOCK as u64) as usize;
+            values.read(task.sort, task.reference, task.candidate, start, count);
+            let Values { reference, candidate, apart, .. } = &*values;
+            let compared = |i: usize| reference[i].is_finite() && candidate[i].is_finite();
+            profiles.insert(start, task.sort.per() as usize, reference, apart, compared);
+        }
     }
 
     /// Elements without numbers are equal or they are not.
@@ -277,13 +339,7 @@ impl State {
                 (Some(grid), _) => grid.distance(r, c),
                 (None, _) => 0,
             };
-            if steps > 0 {
-                self.max_ulp = self.max_ulp.max(steps);
-                self.ulps.add(steps.ilog2() as i32, 1);
-            }
-        }
-        if let Some(profiles) = &mut self.profiles {
-            profiles.insert(start, per as usize, reference, apart, |i| compared(reference[i], candidate[i]));
+            self.insert_steps(steps);
         }
         self.compared += rs.len() as u64;
         self.insert_sums(rs, cs, ds, rest);
@@ -308,6 +364,13 @@ impl State {
         let sides = (side(reference, &parts[0]), side(candidate, &parts[1]));
         self.reference = self.reference.merge(sides.0);
         self.candidate = self.candidate.merge(sides.1);
+    }
+
+    pub(super) fn insert_steps(&mut self, steps: u64) {
+        if steps > 0 {
+            self.max_ulp = self.max_ulp.max(steps);
+            self.ulps.add(steps.ilog2() as i32, 1);
+        }
     }
 
     /// The sums over compared elements.

@@ -45,6 +45,11 @@ impl Top {
         }
     }
 
+    /// Whether a later difference of this size would find no place: all are as large, and came first.
+    pub(crate) fn has_room_for_none_like(&self, apart: f64) -> bool {
+        self.entries.len() == self.room && self.least() >= apart
+    }
+
     /// `apart` is `None` when the difference is not finite.
     pub(crate) fn insert(&mut self, apart: Option<f64>, worst: Worst) {
         let entry = Entry { apart, worst };
