@@ -15,6 +15,12 @@ pub(super) fn of(report: &Report, alone: bool) -> (String, Colour) {
     } else {
         two_sides(report)
     };
+    if report.partial && report.first_divergence().is_none() && !report.pairs.is_empty() {
+        let measured = report.pairs.iter().filter(|pair| pair.totals.is_some()).count();
+        let sentence =
+            format!("PARTIAL (stopped early): {measured} of {} measured, none diverged", human::count(report.pairs.len(), "pair"));
+        return (sentence, Colour::Doubtful);
+    }
     if report.partial {
         return (format!("PARTIAL (stopped early): {sentence}"), Colour::Doubtful);
     }

@@ -57,6 +57,11 @@ fn counts(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     if report.pairs.is_empty() {
         return Ok(());
     }
+    // The headline has said it all.
+    let all_said = report.verdict() == Overall::Agree && report.layer_offset == 0;
+    if all_said {
+        return Ok(());
+    }
     let count = |is: &dyn Fn(&twinscope_compare::report::PairReport) -> bool| report.pairs.iter().filter(|pair| is(pair)).count();
     let own = report.divergences().len();
     let mut parts = Vec::new();

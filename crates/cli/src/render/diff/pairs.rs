@@ -131,7 +131,8 @@ fn colour(pair: &PairReport) -> Option<Colour> {
 /// The verdict in words, with where it comes from.
 fn judged(pair: &PairReport) -> String {
     match (pair.verdict, pair.origin, &pair.reason) {
-        (Verdict::Diverged, Some(Origin::Inherited), _) => "diverged (inherited)".to_owned(),
+        (Verdict::Diverged, Some(Origin::Inherited), _) => format!("diverged (inherited){}", not_finite(pair)),
+        (Verdict::Diverged, _, _) => format!("diverged{}", not_finite(pair)),
         (Verdict::Incomparable, _, _) if pair.unmeasured == Some(Unmeasured::Ranked) => format!("only ranked ({:.2} alike)", pair.score),
         (Verdict::Incomparable, _, Some(reason)) => format!("incomparable: {reason}"),
         (Verdict::Harmless, _, _) => match &pair.agrees_at {
@@ -139,6 +140,14 @@ fn judged(pair: &PairReport) -> String {
             None => "harmless".to_owned(),
         },
         (verdict, _, _) => verdict.name().to_owned(),
+    }
+}
+
+/// What no average shows.
+fn not_finite(pair: &PairReport) -> String {
+    match pair.totals.as_ref().map_or(0, |totals| totals.nonfinite_differing) {
+        0 => String::new(),
+        count => format!(", {count} not finite on one side"),
     }
 }
 
