@@ -79,12 +79,36 @@ fn runs(fault: f32) -> Folder {
 
 #[test]
 fn equal_sources_agree() {
-    assert_snapshot!(runs(1.0).run(&["diff", "a.safetensors", "b.safetensors"]), @"");
+    assert_snapshot!(runs(1.0).run(&["diff", "a.safetensors", "b.safetensors"]), @r"
+    exit code: 0
+    ----- stdout -----
+    AGREE: 8 pairs, all identical
+    rel L2  ········  (log, ▁ 1e-8 to █ 1; · identical)
+    ----- stderr -----
+    ");
 }
 
 #[test]
 fn the_first_divergence_is_named_with_its_numbers() {
-    assert_snapshot!(runs(1.5).run(&["diff", "a.safetensors", "b.safetensors"]), @"");
+    assert_snapshot!(runs(1.5).run(&["diff", "a.safetensors", "b.safetensors"]), @r"
+    exit code: 1
+    ----- stdout -----
+    DIVERGED at 1_query (pair 5 of 8): rel L2 0.5; the 4 before it agree exactly
+    rel L2  ····████  (log, ▁ 1e-8 to █ 1; · identical)
+                ^ 1_query
+    8 pairs: 4 identical, 4 diverged (1 by itself, 3 inherited)
+
+    #  name         shape   dtype  rel L2  max abs  cosine  verdict
+    1  0_key        [4, 6]  f32         0        0       1  identical
+    2  0_post_attn  [4, 6]  f32         0        0       1  identical
+    3  0_post_mlp   [4, 6]  f32         0        0       1  identical
+    4  1_query      [4, 6]  f32       0.5     0.48       1  diverged
+    5  1_key        [4, 6]  f32       0.5     0.47       1  diverged (inherited)
+    6  1_post_attn  [4, 6]  f32       0.5     0.47       1  diverged (inherited)
+    7  1_post_mlp   [4, 6]  f32       0.5     0.49       1  diverged (inherited)
+    ... and 1 more pair; --all shows every one
+    ----- stderr -----
+    ");
 }
 
 #[test]
@@ -222,7 +246,15 @@ fn a_tensor_without_a_partner_is_told_and_can_be_allowed() {
     let w = || ("w", "F32", &[4u64][..], f32s(&[1.0, 2.0, 3.0, 4.0]));
     folder.write("a.safetensors", &safetensors(&[w(), ("extra_bias", "F32", &[3], f32s(&[1.0, 5.0, 2.0]))]));
     folder.write("b.safetensors", &safetensors(&[w()]));
-    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors"]), @"");
+    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors"]), @r"
+    exit code: 1
+    ----- stdout -----
+    AGREE: 1 pair, identical, but 1 tensor has no partner
+
+    Only in the reference: 1 tensor
+      extra_bias
+    ----- stderr -----
+    ");
     assert_eq!(folder.output(&["diff", "a.safetensors", "b.safetensors", "--allow-missing"]).status.code(), Some(0));
     assert_eq!(folder.output(&["diff", "b.safetensors", "a.safetensors"]).status.code(), Some(1));
 }
@@ -232,7 +264,18 @@ fn nothing_paired_is_no_answer() {
     let folder = Folder::new();
     folder.write("a.safetensors", &safetensors(&[("w", "F32", &[4], f32s(&[1.0; 4]))]));
     folder.write("b.safetensors", &safetensors(&[("other", "F32", &[7], f32s(&[2.0; 7]))]));
-    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors", "--match", "exact"]), @"");
+    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors", "--match", "exact"]), @r"
+    exit code: 2
+    ----- stdout -----
+    NO ANSWER: nothing could be paired (1 in the reference, 1 in the candidate)
+
+    Only in the reference: 1 tensor
+      w
+
+    Only in the candidate: 1 tensor
+      other
+    ----- stderr -----
+    ");
 }
 
 #[test]
@@ -261,7 +304,20 @@ fn seven_tensors_alone_are_21_pairs() {
     assert_eq!(find("a", "d")["verdict"], "incomparable");
     let reason = find("a", "d")["reason"].as_str().unwrap();
     assert!(reason.contains("[2, 3]") && reason.contains("[6]"), "{reason}");
-    assert_snapshot!(folder.run(&["diff", "seven.safetensors", "--limit", "4"]), @"");
+    assert_snapshot!(folder.run(&["diff", "seven.safetensors", "--limit", "4"]), @r"
+    exit code: 1
+    ----- stdout -----
+    21 pairs of one source: 1 identical, 2 alike up to rounding
+    21 pairs: 1 identical, 2 rounding, 3 diverged, 15 incomparable
+
+     #  name  candidate  shape   dtype       rel L2  max abs    cosine  verdict
+     0  a     b          [2, 3]  f32              0        0         1  identical
+     5  a     g          [2, 3]  f32 / bf16  1.4e-3   1.0e-3         1  rounding
+    10  b     g          [2, 3]  f32 / bf16  1.4e-3   1.0e-3         1  rounding
+    14  c     g          [2, 3]  f32 / bf16     1.2      1.2  0.211582  diverged
+    ... and 17 more pairs; --all shows every one
+    ----- stderr -----
+    ");
 }
 
 #[test]
@@ -315,7 +371,12 @@ fn a_map_is_saved_edited_and_given_back() {
     let first = &report["pairs"][0];
     assert_eq!((code, &first["candidate"], &first["rule"], &first["verdict"]), (1, &"0_key".into(), &"manual".into(), &"diverged".into()));
     folder.write("wrong.csv", b"reference,candidate\n0_qurey,0_query\n");
-    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors", "--map", "wrong.csv"]), @"");
+    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors", "--map", "wrong.csv"]), @r"
+    exit code: 2
+    ----- stdout -----
+    ----- stderr -----
+    twinscope: the map names `0_qurey`, which the reference does not have; did you mean `0_query`?
+    ");
 }
 
 #[test]
@@ -375,7 +436,13 @@ fn mistakes_are_told_before_anything_is_read() {
 
 #[test]
 fn a_source_that_cannot_be_opened_is_no_answer() {
-    assert_snapshot!(runs(1.0).run(&["diff", "a.safetensors", "absent.pt"]), @"");
+    assert_snapshot!(runs(1.0).run(&["diff", "a.safetensors", "absent.pt"]), @r"
+    exit code: 2
+    ----- stdout -----
+    ----- stderr -----
+    twinscope: cannot open `absent.pt`: no such file
+    hint: check the path
+    ");
 }
 
 #[test]
@@ -386,7 +453,13 @@ fn what_was_skipped_leaves_no_answer_unless_something_diverged() {
     folder.write("a.safetensors", &safetensors(&[good(2.0)]));
     folder.write("b.safetensors", &safetensors(&[good(2.0), bad()]));
     folder.write("c.safetensors", &safetensors(&[good(3.0), bad()]));
-    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors"]), @"");
+    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors"]), @r"
+    exit code: 2
+    ----- stdout -----
+    AGREE: 1 pair, identical, but 1 could not be read
+    ----- stderr -----
+    warning: skipped `bad` of the candidate: length mismatch: [3] of f32 takes 12 bytes, data_offsets give 8
+    ");
     assert_eq!(folder.output(&["diff", "a.safetensors", "c.safetensors"]).status.code(), Some(1));
 }
 
@@ -395,7 +468,14 @@ fn csv_has_one_row_for_each_pair() {
     let folder = Folder::new();
     folder.write("a.safetensors", &safetensors(&[("w,1", "F32", &[2], f32s(&[1.0, 2.0])), ("=x()", "F32", &[1], f32s(&[0.0]))]));
     folder.write("b.safetensors", &safetensors(&[("w,1", "F32", &[2], f32s(&[1.0, 4.0])), ("=x()", "F32", &[1], f32s(&[1.0]))]));
-    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors", "--csv", "-"]), @"");
+    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors", "--csv", "-"]), @r#"
+    exit code: 1
+    ----- stdout -----
+    order,name,reference,candidate,rule,score,layout,shape,reference_dtype,candidate_dtype,verdict,origin,count,compared,differing,max_abs,mean_abs,max_rel,mean_rel,mse,rel_l2,cosine,max_ulp,reference_mean,reference_std,reference_min,reference_max,reference_nan,reference_inf,reference_zero,candidate_mean,candidate_std,candidate_min,candidate_max,candidate_nan,candidate_inf,candidate_zero,reason
+    0,"'=x()","'=x()","'=x()",exact,1,[1],[1],f32,f32,diverged,own,1,1,1,1,1,1,1,1,,,1065353216,0,0,0,0,0,0,1,1,0,1,1,0,0,0,
+    1,"w,1","w,1","w,1",exact,1,[2],[2],f32,f32,diverged,own,2,2,1,2,1,0.5,0.25,2,0.8944271909999159,0.9761870601839527,8388608,1.5,0.5,1,2,0,0,0,2.5,1.5,1,4,0,0,0,
+    ----- stderr -----
+    "#);
     folder.run(&["diff", "a.safetensors", "b.safetensors", "--csv", "pairs.csv"]);
     assert_eq!(std::fs::read_to_string(folder.path().join("pairs.csv")).unwrap().lines().count(), 3);
 }
@@ -409,7 +489,37 @@ fn a_batch_is_a_report_each_and_a_summary() {
 {"reference": "a.safetensors", "candidate": "b.safetensors", "name": "loose", "settings": {"rtol": 1.0}}
 "#;
     folder.write("batch.jsonl", lines.as_bytes());
-    assert_snapshot!(folder.run(&["diff", "--batch", "batch.jsonl", "--limit", "1"]), @"");
+    assert_snapshot!(folder.run(&["diff", "--batch", "batch.jsonl", "--limit", "1"]), @r"
+    exit code: 1
+    ----- stdout -----
+    == same
+    AGREE: 8 pairs, all identical
+    rel L2  ········  (log, ▁ 1e-8 to █ 1; · identical)
+
+    == other
+    DIVERGED at 1_query (pair 5 of 8): rel L2 0.5; the 4 before it agree exactly
+    rel L2  ····████  (log, ▁ 1e-8 to █ 1; · identical)
+                ^ 1_query
+    8 pairs: 4 identical, 4 diverged (1 by itself, 3 inherited)
+
+    #  name     shape   dtype  rel L2  max abs  cosine  verdict
+    4  1_query  [4, 6]  f32       0.5     0.48       1  diverged
+    ... and 7 more pairs; --all shows every one
+
+    == loose
+    AGREE: 8 pairs, 4 identical, 4 within tolerance (worst rel L2 0.5)
+    rel L2  ····████  (log, ▁ 1e-8 to █ 1; · identical)
+
+    #  name         shape   dtype  rel L2  max abs  cosine  verdict
+    6  1_post_attn  [4, 6]  f32       0.5     0.47       1  rounding
+    ... and 7 more pairs; --all shows every one
+
+    comparison  verdict   pairs  diverged  missing  first divergence
+    same        agree         8         0        0
+    other       diverged      8         4        0  1_query
+    loose       agree         8         0        0
+    ----- stderr -----
+    ");
     folder.write("broken.jsonl", format!("{lines}{{\"reference\": \"absent.pt\", \"candidate\": \"a.safetensors\"}}\n").as_bytes());
     let (code, document) = json(&folder, &["diff", "--batch", "broken.jsonl", "--json"]);
     assert_eq!((code, document["reports"].as_array().map(Vec::len)), (2, Some(4)));
@@ -534,4 +644,13 @@ fn ctrl_c_before_anything_is_paired_is_no_answer() {
     let (code, out, err) = interrupted(&folder, &["diff", "a.safetensors", "b.safetensors", "--match", "exec:sleep 20"]);
     assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
     assert!(err.contains("stopped before anything was compared"), "{err}");
+}
+
+#[test]
+fn one_side_can_come_from_standard_input() {
+    let folder = runs(1.0);
+    let told = folder.run_reading("b.safetensors", &["diff", "a.safetensors", "-"]);
+    assert!(told.starts_with("exit code: 0\n----- stdout -----\nAGREE: 8 pairs, all identical\n"), "{told}");
+    let told = folder.run_reading("b.safetensors", &["diff", "-", "-"]);
+    assert!(told.starts_with("exit code: 2") && told.contains("standard input cannot be both sides"), "{told}");
 }

@@ -165,7 +165,7 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
         return part(Outcome::NotReached);
     }
     let views = |side: &Side<'_>, items: &[usize]| -> Result<Vec<View>, String> {
-        items.iter().map(|item| side.view(*item).map_err(|error| format!("`{}`: {error}", side.items()[*item].name))).collect()
+        items.iter().map(|item| readable(side, *item).map_err(|reason| format!("`{}`: {reason}", side.items()[*item].name))).collect()
     };
     let left = match views(reference, &pair.reference) {
         Ok(views) => views,
@@ -194,6 +194,19 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
     };
     watch.measured(left.iter().chain(&right).filter_map(View::byte_len).sum());
     Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), outcome }
+}
+
+/// A view by stride 0 can claim any number of values. As many times what it holds, and as many bytes, are still read.
+const TIMES: u64 = 16;
+const CLAIMED: u64 = 16 << 30;
+
+fn readable(side: &Side<'_>, item: usize) -> Result<View, String> {
+    let view = side.view(item).map_err(|error| error.to_string())?;
+    let claimed = view.byte_len().unwrap_or(u64::MAX);
+    if claimed > CLAIMED && claimed > view.stored_len().saturating_mul(TIMES) {
+        return Err(format!("it claims {} values over {} bytes of data", view.len(), view.stored_len()));
+    }
+    Ok(view)
 }
 
 /// What the user and the sources say about how a pair lies.
@@ -372,4 +385,91 @@ fn leftovers(left: &[Leftover], side: &Side<'_>, other: &Side<'_>) -> Vec<Leftov
 /// The dtypes of a pair, for messages.
 pub fn dtype_text(dtypes: [DType; 2]) -> String {
     if dtypes[0] == dtypes[1] { dtypes[0].to_string() } else { format!("{} / {}", dtypes[0], dtypes[1]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{plan_alone, report::Overall};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use twinscope_tensor::TensorInfo;
+
+    struct Source(Listing);
+
+    impl TensorSource for Source {
+        fn listing(&self) -> &Listing {
+            &self.0
+        }
+
+        fn view(&self, index: usize) -> Result<View, ReadError> {
+            let info = &self.0.tensors[index];
+            if info.name == "lost" {
+                return Err(ReadError::NoData { why: "a test" });
+            }
+            let count = info.shape.elements().unwrap_or(0);
+            let bytes: Vec<u8> = (0..count).flat_map(|n| (n as f32 + 1.0).to_le_bytes()).collect();
+            Ok(View::new(info.dtype, info.shape.clone(), bytes.into())?)
+        }
+    }
+
+    fn source(tensors: &[(&str, &[u64])]) -> Source {
+        let info = |(name, dims): &(&str, &[u64])| TensorInfo {
+            name: (*name).to_owned(),
+            dtype: DType::F32,
+            shape: Shape::new(dims),
+            bytes: None,
+            meta: None,
+        };
+        Source(Listing { tensors: tensors.iter().map(info).collect(), ..Listing::default() })
+    }
+
+    /// Stops after a number of pairs.
+    struct Patience(AtomicUsize);
+
+    impl Watch for Patience {
+        fn stopped(&self) -> bool {
+            self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+        }
+    }
+
+    #[test]
+    fn stopped_early_the_report_is_partial_and_keeps_every_pair() {
+        let source = source(&[("0_query", &[4]), ("0_key", &[4]), ("0_value", &[4])]);
+        let side = Side::new(&source);
+        let report = compare(&side, &side, &Settings::default(), None, &Patience(AtomicUsize::new(1))).unwrap();
+        assert!(report.partial);
+        assert_eq!(report.pairs.len(), 3);
+        let reached = report.pairs.iter().filter(|pair| pair.verdict == Verdict::Identical).count();
+        let stopped = report.pairs.iter().filter(|pair| pair.unmeasured == Some(Unmeasured::Stopped)).count();
+        assert_eq!((reached, stopped), (1, 2));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_incomparable_and_hides_nothing() {
+        let source = source(&[("0_query", &[4]), ("lost", &[4])]);
+        let side = Side::new(&source);
+        let report = compare(&side, &side, &Settings::default(), None, &()).unwrap();
+        let lost = report.pairs.iter().find(|pair| pair.name == "lost").unwrap();
+        assert_eq!((lost.verdict, lost.unmeasured), (Verdict::Incomparable, Some(Unmeasured::Unreadable)));
+        assert_eq!((report.pairs.len(), report.verdict()), (2, Overall::Incomparable));
+    }
+
+    #[test]
+    fn many_tensors_alone_are_ranked_and_the_best_measured() {
+        let names: Vec<String> = (0..30).map(|n| format!("t{n}")).collect();
+        let mut tensors: Vec<(&str, &[u64])> = names.iter().map(|name| (name.as_str(), &[16u64][..])).collect();
+        tensors.push(("wide", &[4, 4]));
+        let source = source(&tensors);
+        let side = Side::new(&source);
+        let kinds = |exact: bool| {
+            let (plan, missing) = plan_alone(&side, &Settings::default(), exact).unwrap();
+            let parts = slots(&plan);
+            measure(&plan, &side, &side, &Settings::default(), &(), &parts);
+            let report = merge(&plan, taken(&parts), &side, &side, &Settings::default(), None);
+            let count = |why| report.pairs.iter().filter(|pair| pair.unmeasured == why).count();
+            (missing, count(None), count(Some(Unmeasured::Shapes)), count(Some(Unmeasured::Ranked)))
+        };
+        assert_eq!(kinds(false), (0, 200, 30, 235));
+        assert_eq!(kinds(true), (0, 435, 30, 0));
+    }
 }

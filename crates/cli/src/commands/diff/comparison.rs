@@ -79,11 +79,11 @@ impl Comparison {
     }
 
     fn work(&self, opening: &Opening, known: &Known, bar: &Measuring) -> anyhow::Result<()> {
+        if self.candidate.as_deref().is_some_and(is_stdin) && is_stdin(&self.reference) {
+            return Err(Failure::new("standard input cannot be both sides").into());
+        }
         let reference = Arc::new(opening.open(&self.reference)?);
         let candidate = match &self.candidate {
-            Some(path) if is_stdin(path) && is_stdin(&self.reference) => {
-                return Err(Failure::new("standard input cannot be both sides").into());
-            }
             Some(path) => Arc::new(opening.open(path)?),
             None => Arc::clone(&reference),
         };

@@ -47,16 +47,24 @@ fn every_other(report: &Report) -> String {
 
 fn two_sides(report: &Report) -> (String, Colour) {
     let missing = report.only_reference.len() + report.only_candidate.len();
-    let but = match missing {
-        0 => String::new(),
-        1 => ", but 1 tensor has no partner".to_owned(),
-        some => format!(", but {some} tensors have no partner"),
-    };
+    let mut lacks = Vec::new();
+    match missing {
+        0 => {}
+        1 => lacks.push("1 tensor has no partner".to_owned()),
+        some => lacks.push(format!("{some} tensors have no partner")),
+    }
+    if !report.skipped.is_empty() {
+        lacks.push(format!("{} could not be read", report.skipped.len()));
+    }
+    if report.findings.iter().any(|finding| finding.attack) {
+        lacks.push("there is unsafe content".to_owned());
+    }
+    let but = if lacks.is_empty() { String::new() } else { format!(", but {}", lacks.join(" and ")) };
     match (report.verdict(), report.first_divergence()) {
         (Overall::Diverged, Some(at)) => (format!("{}{but}", diverged(report, at)), Colour::Bad),
         (Overall::Diverged, None) => (format!("DIVERGED{but}"), Colour::Bad),
         (Overall::Agree, _) => {
-            let colour = if missing == 0 { Colour::Good } else { Colour::Doubtful };
+            let colour = if lacks.is_empty() { Colour::Good } else { Colour::Doubtful };
             (format!("AGREE: {}{but}", agreeing(report)), colour)
         }
         (Overall::Incomparable, _) => (format!("INCOMPARABLE: {}{but}", incomparable(report)), Colour::Doubtful),
@@ -118,7 +126,10 @@ fn agreeing(report: &Report) -> String {
         return if total == 1 { format!("{pairs}, identical") } else { format!("{pairs}, all identical") };
     }
     let worst = report.pairs.iter().filter_map(|pair| pair.totals.as_ref()?.rel_l2).fold(None, larger);
-    let mut words = vec![format!("{identical} identical"), format!("{} within rounding", count(Verdict::Rounding))];
+    // With --rtol or --atol it is not rounding that was asked about.
+    let by_tolerance = report.pairs.iter().any(|pair| pair.totals.as_ref().is_some_and(|totals| totals.beyond.is_some()));
+    let allowed = if by_tolerance { "tolerance" } else { "rounding" };
+    let mut words = vec![format!("{identical} identical"), format!("{} within {allowed}", count(Verdict::Rounding))];
     if count(Verdict::Harmless) > 0 {
         words.push(format!("{} harmless", count(Verdict::Harmless)));
     }
