@@ -416,7 +416,7 @@ mod tests {
         let info = |(name, dims): &(&str, &[u64])| TensorInfo {
             name: (*name).to_owned(),
             dtype: DType::F32,
-            shape: Shape::new(dims),
+            shape: Shape::new(*dims),
             bytes: None,
             meta: None,
         };
