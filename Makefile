@@ -1,6 +1,7 @@
 # Two commands do everything: `make run` shows the product, `make test` proves it.
 CARGO ?= cargo
 SAMPLE = testdata/sample/run.zip
+FAULTS = testdata/faults
 
 .PHONY: run build test lint docs bench fuzz fuzz-build corpus fixtures help
 
@@ -10,10 +11,12 @@ help: ## what there is
 build: ## the release binary, target/release/twinscope
 	$(CARGO) build --release --locked
 
-run: build ## build, then look into a bundled sample
+run: build ## build, then look into a bundled sample and find the fault of another
 	target/release/twinscope ls $(SAMPLE)
-	target/release/twinscope stats $(SAMPLE)
 	target/release/twinscope show $(SAMPLE) '0_query[0, 0, :4, :6]'
+	@echo
+	@# It ends with 1 because the runs diverge, which is what it is asked to show.
+	target/release/twinscope diff $(FAULTS)/reference.pth $(FAULTS)/rope_theta.over_bf16.pth || test $$? -eq 1
 
 test: lint docs fuzz-build ## everything CI runs: format, lints, docs, fuzz targets compile, all tests
 	$(CARGO) test --workspace --locked
@@ -32,7 +35,7 @@ FUZZ_SECONDS ?= 600
 fuzz: ## run every fuzz target for FUZZ_SECONDS (needs cargo-fuzz and a nightly toolchain)
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
-bench: build ## ratios in one run: listing, stats, unpacking
+bench: build ## ratios in one run: listing, stats, unpacking, diff
 	scripts/bench.sh
 
 CORPUS ?= ../shared/corpus

@@ -8,3 +8,10 @@ echo "== stats, against an AVX2 sum over the same mapped bytes with the same thr
 cargo bench --quiet --locked -p twinscope-measure --bench stats
 echo "== unpacking a tar.gz, against gzip -dc (goal: under 1)"
 python3 scripts/bench_unpack.py target/release/twinscope
+echo "== totals of a pair, against an AVX2 sum over the same mapped bytes (floor 0.60 f32, 0.35 bf16; aim 0.80 / 0.50)"
+cargo bench --quiet --locked -p twinscope-measure --bench totals
+echo "== diff, from start to finished report"
+if python3 -c 'import numpy' 2>/dev/null; then python=python3; else
+  python3 -m venv .venv && .venv/bin/pip install --quiet -r scripts/fixtures.txt && python=.venv/bin/python
+fi
+"$python" scripts/bench_diff.py target/release/twinscope "${TWINSCOPE_BENCH_GIB:-2}"

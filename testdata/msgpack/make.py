@@ -1,29 +1,13 @@
 """Golden Flax checkpoints, written with msgpack the way flax.serialization does. Run it with Python 3 and msgpack, numpy and ml_dtypes to write the cases again."""
-import hashlib, json, pathlib, shutil
+import functools, pathlib, sys
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
-DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-          "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "complex64": "c64", "complex128": "c128", "longdouble": "float128",
-          "clongdouble": "complex256"}
+sys.path.insert(0, str(HERE.parent))
+import golden
+from golden import tensor
 
-
-def tensor(name, array, dtype=None, raw=False):
-    """What a listing says about an array; the hash is over row-major little-endian bytes."""
-    array = np.asarray(array)
-    flat = np.ascontiguousarray(array)
-    if not raw and flat.dtype.byteorder == ">":
-        flat = flat.astype(flat.dtype.newbyteorder("<"))
-    dtype = dtype or DTYPES.get(array.dtype.name, array.dtype.name.replace("float8", "f8"))
-    return {"name": name, "dtype": dtype, "shape": list(array.shape), "sha256": hashlib.sha256(flat.tobytes()).hexdigest()}
-
-
-def case(name, write, suffix, why="", **expect):
-    folder = HERE / name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    write(folder / f"input.{suffix}")
-    (folder / "expect.json").write_text(json.dumps({"why": why, **expect} if why else expect, indent=1, ensure_ascii=False) + "\n")
+case = functools.partial(golden.case, HERE)
 
 
 import ml_dtypes
