@@ -97,7 +97,9 @@ impl Diff {
                 return Ok((None, Row { error: Some(error.to_string()), hint: hint_of(&error), ..task.row() }));
             }
         };
-        let report = compared.report;
+        let mut report = compared.report;
+        // Many reports are kept until the end, and nobody prints what each index of each axis holds.
+        report.pairs.iter_mut().filter_map(|pair| pair.totals.as_mut()).for_each(|totals| totals.profiles = Vec::new());
         if !opening.json {
             writeln!(out, "== {}", human::safe(&task.name))?;
             report::text(&report, &self.rows(compared.alone), out)?;

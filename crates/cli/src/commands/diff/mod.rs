@@ -19,6 +19,8 @@ use std::{
 };
 use twinscope_compare::{Settings, mapfile};
 
+const SHOWN: &str = "What is shown and written";
+
 /// Say whether two sources agree, and where they stop agreeing
 ///
 /// Pairs the tensors of both sides, lines them up, measures them and judges: identical, within rounding, or diverged; the first
@@ -34,7 +36,7 @@ Examples:
   twinscope diff a.pt b.pt --rtol 1e-3 --atol 1e-5        NumPy's rule instead of the noise model
   twinscope diff a.pt b.pt --noise a_again.pt             rounding is what a repeated run shows
   twinscope diff a b --pattern 'h\\.(?<layer>\\d+)\\.(?<op>\\w+)=>layers/(?<layer>\\d+)/(?<op>\\w+)'
-  twinscope diff a b --save-map map.csv                   what was paired, to edit and give back with --map
+  twinscope diff a b --save-map map.csv                   what was paired, to edit for --map
   twinscope diff a b --layout '*_query: squeeze(0) permute(1,0,2)'
   twinscope diff dump.pt                                  every tensor against every other
   twinscope diff --batch runs.jsonl --json                many comparisons, one document")]
@@ -53,22 +55,22 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "RUN")]
     noise: Option<PathBuf>,
     /// A tensor without a partner is no reason to fail
-    #[arg(long)]
+    #[arg(long, help_heading = SHOWN)]
     allow_missing: bool,
     /// Of one source, measure every pair, however many there are
     #[arg(long)]
     exact: bool,
     /// Write the pairs that were found, as JSON or CSV by the extension, to be edited and given back with --map
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = SHOWN)]
     save_map: Option<PathBuf>,
     /// Write one row for each pair; `-` prints it instead of the report
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    #[arg(long, value_name = "FILE", help_heading = SHOWN)]
     csv: Option<PathBuf>,
     /// How many rows of pairs to show
-    #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "all")]
+    #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "all", help_heading = SHOWN)]
     limit: usize,
     /// Show every pair, not only those around the first divergence
-    #[arg(long)]
+    #[arg(long, help_heading = SHOWN)]
     all: bool,
 }
 
@@ -78,6 +80,9 @@ impl Diff {
     }
 
     pub(crate) fn run(&self, opening: &Opening, out: &mut dyn Write) -> anyhow::Result<u8> {
+        if opening.json && self.csv.as_deref() == Some(Path::new("-")) {
+            return Err(Failure::new("--json and --csv - both want standard output").hint("give --csv a file").into());
+        }
         let settings = self.chosen.settings(opening)?;
         interrupt::listen();
         match (&self.batch, &self.reference) {
