@@ -87,7 +87,9 @@ fn choose(report: &Report, rows: &Rows) -> Vec<usize> {
             Some(first + away).filter(|at| away <= AFTER && *at < total).into_iter().for_each(&mut add);
         }
     }
-    (0..total).filter(|at| report.pairs[*at].verdict == Verdict::Incomparable).for_each(&mut add);
+    // Not having been reached is no news about a pair.
+    let news = |pair: &PairReport| pair.verdict == Verdict::Incomparable && pair.unmeasured != Some(Unmeasured::Stopped);
+    (0..total).filter(|at| news(&report.pairs[*at])).for_each(&mut add);
     if report.first_divergence().is_none() {
         let mut apart: Vec<usize> = (0..total).filter(|at| rel_l2(&report.pairs[*at]) > 0.0).collect();
         apart.sort_by(|a, b| rel_l2(&report.pairs[*b]).total_cmp(&rel_l2(&report.pairs[*a])));
