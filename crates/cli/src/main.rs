@@ -1,10 +1,11 @@
-//! Sources to terminal: `twinscope ls`, `show`, `stats`.
+//! Sources to terminal: `twinscope diff`, `ls`, `show`, `stats`.
 //!
-//! Data goes to stdout, everything else to stderr. Exit codes: 0 done, 2 not.
+//! Data goes to stdout, everything else to stderr. Exit codes: 0 done, 2 not; of `diff` also 1, they differ.
 
 mod commands;
 mod failure;
 mod hash;
+mod interrupt;
 mod name;
 mod open;
 mod progress;
@@ -22,6 +23,7 @@ const NOT_DONE: u8 = 2;
 
 const EXAMPLES: &str = "\
 Examples:
+  twinscope diff hf_run.pt our_run.pt            where they diverge, bug or rounding
   twinscope ls model.safetensors                 what is in it, in execution order
   twinscope ls run.tar.gz --only '0_*' --json    the first layer, for a script
   twinscope show dump.pt '0_query[0, :, 5:9]'    values, NumPy slice syntax
@@ -32,9 +34,9 @@ A SOURCE is a .pt .pth .bin .ckpt .pkl .pt2 .safetensors .npy .npz .gguf .onnx .
 .msgpack file, a sharded *.index.json, an archive or a folder of these, or `-` for standard
 input. Nothing in a file is ever executed.";
 
-/// Opens every tensor file you have, lazily and safely.
+/// Finds where two runs of the same neural network part ways, and whether it matters.
 ///
-/// Lists what a source holds, shows its values and measures them. Files are read through a memory map, headers first;
+/// Compares sources, lists what they hold, shows values and measures them. Files are read through a memory map, headers first;
 /// pickles are never executed.
 #[derive(Debug, Parser)]
 #[command(name = "twinscope", version, after_help = EXAMPLES, max_term_width = 120)]

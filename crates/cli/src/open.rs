@@ -14,7 +14,7 @@ use twinscope_tensor::{Listing, TensorInfo, TensorSource};
 /// without a flag; whoever has larger ones knows how much disk they have.
 const CACHE_SIZE: &str = "16G";
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Opening {
     /// Print one JSON document on stdout and nothing else
@@ -74,6 +74,11 @@ impl Opening {
         let source = twinscope_formats::open(path, &OpenOptions { limits, cache, raw: self.raw.clone() });
         bar.clear();
         Ok(Opened { source: source?, only, bar })
+    }
+
+    /// `--only` as it was given.
+    pub(crate) fn only(&self) -> &[String] {
+        &self.only
     }
 
     fn globs(&self) -> anyhow::Result<Option<GlobSet>> {

@@ -1,11 +1,15 @@
-//! One line on a terminal that says how far unpacking has come. Silent everywhere else.
+//! One line on a terminal that says how far unpacking or measuring has come. Silent everywhere else.
 
 use crate::render::human;
 use std::{
     io::{IsTerminal, Write},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
+use twinscope_compare::Watch;
 use twinscope_formats::Progress;
 
 /// Short enough to look alive, long enough to cost nothing.
@@ -89,6 +93,61 @@ impl Drop for Bar {
     }
 }
 
+/// How much of a comparison is measured. Asked whether to go on, it says what [`crate::interrupt`] says.
+#[derive(Debug)]
+pub(crate) struct Measuring {
+    terminal: bool,
+    total: OnceLock<(u64, Instant)>,
+    done: AtomicU64,
+    drawn: Mutex<Option<Instant>>,
+}
+
+impl Measuring {
+    pub(crate) fn new() -> Self {
+        Self { terminal: std::io::stderr().is_terminal(), total: OnceLock::new(), done: AtomicU64::new(0), drawn: Mutex::new(None) }
+    }
+
+    /// Measuring starts now and has this many bytes to go.
+    pub(crate) fn begin(&self, total: u64) {
+        let _ = self.total.set((total, Instant::now()));
+    }
+
+    /// Called now and then by whoever waits.
+    pub(crate) fn draw(&self) {
+        let (true, Some((total, began))) = (self.terminal, self.total.get()) else { return };
+        let Ok(mut drawn) = self.drawn.try_lock() else { return };
+        if began.elapsed() < WAIT || drawn.is_some_and(|last| last.elapsed() < EVERY) {
+            return;
+        }
+        *drawn = Some(Instant::now());
+        let line = measuring(self.done.load(Ordering::Relaxed), *total, began.elapsed());
+        let _ = write!(std::io::stderr(), "\r\x1b[K{}", human::shorten(&line, human::terminal_width().unwrap_or(80).saturating_sub(1)));
+    }
+
+    pub(crate) fn clear(&self) {
+        let Ok(mut drawn) = self.drawn.lock() else { return };
+        if drawn.take().is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Watch for Measuring {
+    fn measured(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn stopped(&self) -> bool {
+        crate::interrupt::stopped()
+    }
+}
+
+fn measuring(done: u64, total: u64, time: Duration) -> String {
+    let percent = if total > 0 { (done.min(total) as f64 * 100.0 / total as f64) as u64 } else { 0 };
+    let speed = human::size((done as f64 / time.as_secs_f64().max(1e-3)) as u64);
+    format!("measuring {percent:3}%  {} of {}  {speed}/s  {} s", human::size(done), human::size(total.max(done)), time.as_secs())
+}
+
 fn line(what: &str, done: u64, total: Option<u64>, width: usize) -> String {
     let what = human::safe(what).to_string();
     let amount = match total.filter(|total| *total > 0) {
@@ -108,5 +167,11 @@ mod tests {
         assert_eq!(line("a\x1b[2J", 3, None, 80), "unpacking a\\x1b[2J  3 B");
         assert!(line(&"long".repeat(50), 3, None, 40).chars().count() < 40);
         assert_eq!(line("empty", 0, Some(0), 80), "unpacking empty  0 B");
+    }
+
+    #[test]
+    fn measuring_says_how_fast() {
+        let line = measuring(3 << 30, 4 << 30, Duration::from_secs(3));
+        assert_eq!(line, "measuring  75%  3.0 GiB of 4.0 GiB  1.0 GiB/s  3 s");
     }
 }

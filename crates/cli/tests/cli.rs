@@ -454,11 +454,12 @@ fn help_lists_the_commands_there_are() {
     assert_snapshot!(sample().run(&["-h"]), @r"
     exit code: 0
     ----- stdout -----
-    Opens every tensor file you have, lazily and safely
+    Finds where two runs of the same neural network part ways, and whether it matters
 
     Usage: twinscope [OPTIONS] <COMMAND>
 
     Commands:
+      diff   Say whether two sources agree, and where they stop agreeing
       ls     List names, dtypes, shapes and sizes, in execution order
       show   Print values, NumPy slice syntax
       stats  Measure every tensor: count, mean, std, min, max, NaN, Inf, zeros, norm
@@ -480,6 +481,7 @@ fn help_lists_the_commands_there_are() {
           --threads <N>        Threads to work with [default: one for each core]
 
     Examples:
+      twinscope diff hf_run.pt our_run.pt            where they diverge, bug or rounding
       twinscope ls model.safetensors                 what is in it, in execution order
       twinscope ls run.tar.gz --only '0_*' --json    the first layer, for a script
       twinscope show dump.pt '0_query[0, :, 5:9]'    values, NumPy slice syntax

@@ -8,15 +8,15 @@ use crate::{
     layout::{self, Dims, Hints, Layout, LayoutError, SideHints, parse_steps},
     noise::{Measures, measures},
     pairing::{self, Leftover, Pair, PairError, Pairing},
-    report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport},
-    settings::Settings,
+    report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport, Unmeasured},
+    settings::{Rule, Settings},
     side::Side,
     verdict::{Facts, Judge, Verdict},
 };
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::OnceLock};
 use twinscope_measure::{Options, Totals, totals};
-use twinscope_tensor::{DType, Shape, View};
+use twinscope_tensor::{DType, Listing, ReadError, Shape, TensorSource, View};
 
 /// Told what is done, asked whether to go on. Called from many threads.
 pub trait Watch: Sync {
@@ -29,6 +29,13 @@ pub trait Watch: Sync {
 
 /// Nobody watches.
 impl Watch for () {}
+
+impl Plan {
+    /// Whether this pair keeps its score and is not measured.
+    pub fn is_ranked(&self, pair: &Pair) -> bool {
+        self.alone && pair.rule == Rule::Values
+    }
+}
 
 /// What one pair came to. Facts only; the opinion is formed in [`merge`].
 #[derive(Clone, Debug)]
@@ -50,6 +57,26 @@ pub enum Outcome {
     },
     /// Stopped before its turn.
     NotReached,
+    /// One of too many pairs of one source: its score comes from sketches, which were all that was read.
+    Ranked,
+}
+
+impl Part {
+    pub fn not_reached() -> Self {
+        Self::bare(Outcome::NotReached)
+    }
+
+    fn bare(outcome: Outcome) -> Self {
+        Self { layout: None, shape: None, outcome }
+    }
+}
+
+/// What to measure: the pairs, and whether they are of two sources or of one.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub pairing: Pairing,
+    /// Every tensor of one source against every other: the candidate is the reference.
+    pub alone: bool,
 }
 
 /// How many of the worst elements a pair keeps.
@@ -63,20 +90,82 @@ pub fn compare(
     noise: Option<&Side<'_>>,
     watch: &dyn Watch,
 ) -> Result<Report, PairError> {
-    let plan = pairing::pair(reference, candidate, settings)?;
-    let parts: Vec<Part> = plan.pairs.par_iter().map(|pair| work(pair, reference, candidate, settings, watch)).collect();
+    let plan = plan(reference, candidate, settings)?;
+    let parts = slots(&plan);
+    measure(&plan, reference, candidate, settings, watch, &parts);
     let floors = noise.map(|noise| measured_floors(reference, noise, settings, watch)).transpose()?;
-    Ok(merge(&plan, parts, reference, candidate, settings, floors.as_ref()))
+    Ok(merge(&plan, taken(&parts), reference, candidate, settings, floors.as_ref()))
+}
+
+/// Whether the regexes and globs can be used at all: what can be said before a file is read.
+pub fn check(settings: &Settings) -> Result<(), PairError> {
+    struct Nothing(Listing);
+    impl TensorSource for Nothing {
+        fn listing(&self) -> &Listing {
+            &self.0
+        }
+
+        fn view(&self, _: usize) -> Result<View, ReadError> {
+            Err(ReadError::NoData { why: "there is nothing" })
+        }
+    }
+    let nothing = Nothing(Listing::default());
+    let side = Side::new(&nothing);
+    let settings = Settings { rules: vec![Rule::Pattern], map: Vec::new(), ..settings.clone() };
+    pairing::pair(&side, &side, &settings)?;
+    Ok(())
+}
+
+pub fn plan(reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings) -> Result<Plan, PairError> {
+    Ok(Plan { pairing: pairing::pair(reference, candidate, settings)?, alone: false })
+}
+
+/// Room for what each pair of a plan comes to. Filled in any order, and readable while the others are still missing.
+pub fn slots(plan: &Plan) -> Vec<OnceLock<Part>> {
+    plan.pairing.pairs.iter().map(|_| OnceLock::new()).collect()
+}
+
+/// What has been filled; the others were not reached.
+pub fn taken(parts: &[OnceLock<Part>]) -> Vec<Part> {
+    parts.iter().map(|part| part.get().cloned().unwrap_or_else(Part::not_reached)).collect()
+}
+
+/// Pairs of one source, beyond which they are judged without profiles.
+const MANY: usize = 1000;
+
+/// What differs between measuring the pairs of two sources and of one.
+#[derive(Clone, Copy)]
+struct Way {
+    only_equal: bool,
+    profiles: bool,
+}
+
+/// Measures every pair of a plan, in parallel.
+pub fn measure(plan: &Plan, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, watch: &dyn Watch, parts: &[OnceLock<Part>]) {
+    plan.pairing.pairs.par_iter().zip(parts).for_each(|(pair, part)| {
+        // Forty thousand pairs with a profile for each index of each axis would not fit.
+        let way = Way { only_equal: plan.alone, profiles: !plan.alone || parts.len() < MANY };
+        let done = match plan.is_ranked(pair) {
+            true => Part::bare(Outcome::Ranked),
+            false => work_with(pair, reference, candidate, settings, watch, way),
+        };
+        // A slot is filled once; the same work twice gives the same part.
+        let _ = part.set(done);
+    });
 }
 
 /// Lines one pair up and measures it.
 pub fn work(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, watch: &dyn Watch) -> Part {
-    let part = |outcome| Part { layout: None, shape: None, outcome };
+    work_with(pair, reference, candidate, settings, watch, Way { only_equal: false, profiles: true })
+}
+
+fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, watch: &dyn Watch, way: Way) -> Part {
+    let part = Part::bare;
     if watch.stopped() {
         return part(Outcome::NotReached);
     }
     let views = |side: &Side<'_>, items: &[usize]| -> Result<Vec<View>, String> {
-        items.iter().map(|item| side.view(*item).map_err(|error| format!("`{}`: {error}", side.items()[*item].name))).collect()
+        items.iter().map(|item| readable(side, *item).map_err(|reason| format!("`{}`: {reason}", side.items()[*item].name))).collect()
     };
     let left = match views(reference, &pair.reference) {
         Ok(views) => views,
@@ -86,23 +175,42 @@ pub fn work(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &
         Ok(views) => views,
         Err(reason) => return part(Outcome::Unreadable { side: "candidate", reason }),
     };
-    let aligned = match layout::align(&left, &right, &hints(pair, reference, candidate, settings)) {
+    let aligned = match layout::align(&left, &right, &hints(pair, reference, candidate, settings, way.only_equal)) {
         Ok(aligned) => aligned,
         Err(LayoutError::Read(error)) => return part(Outcome::Unreadable { side: "pair", reason: error.to_string() }),
         Err(error) => return part(Outcome::Incomparable(error.to_string())),
     };
     let tolerance =
         (settings.rtol.is_some() || settings.atol.is_some()).then(|| (settings.rtol.unwrap_or(0.0), settings.atol.unwrap_or(0.0)));
-    let outcome = match totals(&*aligned.reference, &*aligned.candidate, &Options { profiles: true, top: TOP, tolerance }) {
-        Ok(totals) => Outcome::Measured(Box::new(totals)),
+    let outcome = match totals(&*aligned.reference, &*aligned.candidate, &Options { profiles: way.profiles, top: TOP, tolerance }) {
+        Ok(mut totals) => {
+            if totals.differing == 0 {
+                // Nothing to locate; the profiles of a vocabulary are megabytes.
+                totals.profiles = Vec::new();
+            }
+            Outcome::Measured(Box::new(totals))
+        }
         Err(error) => Outcome::Unreadable { side: "candidate", reason: error.to_string() },
     };
     watch.measured(left.iter().chain(&right).filter_map(View::byte_len).sum());
     Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), outcome }
 }
 
+/// A view by stride 0 can claim any number of values. As many times what it holds, and as many bytes, are still read.
+const TIMES: u64 = 16;
+const CLAIMED: u64 = 16 << 30;
+
+fn readable(side: &Side<'_>, item: usize) -> Result<View, String> {
+    let view = side.view(item).map_err(|error| error.to_string())?;
+    let claimed = view.byte_len().unwrap_or(u64::MAX);
+    if claimed > CLAIMED && claimed > view.stored_len().saturating_mul(TIMES) {
+        return Err(format!("it claims {} values over {} bytes of data", view.len(), view.stored_len()));
+    }
+    Ok(view)
+}
+
 /// What the user and the sources say about how a pair lies.
-fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings) -> Hints {
+fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, only_equal: bool) -> Hints {
     let dims = |side: &Side<'_>, item: usize| {
         let said = side.items()[item].meta.as_ref()?.get("dims")?.as_str()?;
         said.parse::<Dims>().ok()
@@ -116,12 +224,12 @@ fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Set
         user: chosen.and_then(|entry| parse_steps(&entry.steps).ok()),
         reference: side(reference, &pair.reference),
         candidate: side(candidate, &pair.candidate),
-        only_equal: false,
+        only_equal,
     }
 }
 
 /// The measures of a repeat or higher-precision run against the reference, by reference item.
-fn measured_floors(
+pub fn measured_floors(
     reference: &Side<'_>,
     noise: &Side<'_>,
     settings: &Settings,
@@ -130,20 +238,21 @@ fn measured_floors(
     let plan = pairing::pair(reference, noise, settings)?;
     let measured = plan.pairs.par_iter().filter_map(|pair| match work(pair, reference, noise, settings, watch).outcome {
         Outcome::Measured(totals) => Some((pair.reference[0], measures(&totals))),
-        Outcome::Incomparable(_) | Outcome::Unreadable { .. } | Outcome::NotReached => None,
+        Outcome::Incomparable(_) | Outcome::Unreadable { .. } | Outcome::NotReached | Outcome::Ranked => None,
     });
     Ok(measured.collect())
 }
 
 /// Judges the parts in execution order.
 pub fn merge(
-    plan: &Pairing,
+    plan: &Plan,
     parts: Vec<Part>,
     reference: &Side<'_>,
     candidate: &Side<'_>,
     settings: &Settings,
     floors: Option<&HashMap<usize, Measures>>,
 ) -> Report {
+    let Plan { pairing: plan, alone } = plan;
     let mut report = Report {
         reference: reference.source().listing().source.clone(),
         candidate: candidate.source().listing().source.clone(),
@@ -156,7 +265,9 @@ pub fn merge(
         findings: Vec::new(),
         left_out: Vec::new(),
     };
-    for (side, name) in [(reference, "reference"), (candidate, "candidate")] {
+    // The candidate of one source alone is itself: what is wrong with it is said once.
+    let sides = &[(reference, "reference"), (candidate, "candidate")][..if *alone { 1 } else { 2 }];
+    for (side, name) in sides.iter().copied() {
         let listing = side.source().listing();
         report.skipped.extend(listing.skipped.iter().map(|skipped| SkippedReport {
             side: name,
@@ -171,7 +282,7 @@ pub fn merge(
             attack: f.kind.is_attack(),
         }));
     }
-    for (items, (side, name)) in plan.left_out.iter().zip([(reference, "reference"), (candidate, "candidate")]) {
+    for (items, (side, name)) in plan.left_out.iter().zip(sides.iter().copied()) {
         let left_out = items.iter().map(|item| SkippedReport {
             side: name,
             name: side.items()[*item].name.clone(),
@@ -182,6 +293,10 @@ pub fn merge(
     let mut judge = Judge::default();
     let mut longest = 0;
     for (pair, part) in plan.pairs.iter().zip(parts) {
+        if *alone {
+            // Pairs of one source follow from each other in no way.
+            (judge, longest) = (Judge::default(), 0);
+        }
         let names =
             |side: &Side<'_>, items: &[usize]| -> Vec<String> { items.iter().map(|item| side.items()[*item].name.clone()).collect() };
         let (left, right) = (names(reference, &pair.reference), names(candidate, &pair.candidate));
@@ -203,8 +318,10 @@ pub fn merge(
             origin: None,
             totals: None,
             causes: Vec::new(),
+            unmeasured: None,
             reason: None,
         };
+        let mut lacks = |why, reason| (judged.unmeasured, judged.reason) = (Some(why), Some(reason));
         match part.outcome {
             Outcome::Measured(totals) => {
                 let facts = Facts {
@@ -218,12 +335,13 @@ pub fn merge(
                 (judged.verdict, judged.origin) = judge.judge(&facts);
                 judged.totals = Some(*totals);
             }
-            Outcome::Incomparable(reason) => judged.reason = Some(reason),
-            Outcome::Unreadable { side, reason } => judged.reason = Some(format!("the {side} cannot be read: {reason}")),
+            Outcome::Incomparable(reason) => lacks(Unmeasured::Shapes, reason),
+            Outcome::Unreadable { side, reason } => lacks(Unmeasured::Unreadable, format!("the {side} cannot be read: {reason}")),
             Outcome::NotReached => {
                 report.partial = true;
-                judged.reason = Some("stopped before it was measured".to_owned());
+                lacks(Unmeasured::Stopped, "stopped before it was measured".to_owned());
             }
+            Outcome::Ranked => lacks(Unmeasured::Ranked, "ranked by a sketch of its values; --exact measures every pair".to_owned()),
         }
         report.pairs.push(judged);
     }
@@ -267,4 +385,91 @@ fn leftovers(left: &[Leftover], side: &Side<'_>, other: &Side<'_>) -> Vec<Leftov
 /// The dtypes of a pair, for messages.
 pub fn dtype_text(dtypes: [DType; 2]) -> String {
     if dtypes[0] == dtypes[1] { dtypes[0].to_string() } else { format!("{} / {}", dtypes[0], dtypes[1]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{plan_alone, report::Overall};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use twinscope_tensor::TensorInfo;
+
+    struct Source(Listing);
+
+    impl TensorSource for Source {
+        fn listing(&self) -> &Listing {
+            &self.0
+        }
+
+        fn view(&self, index: usize) -> Result<View, ReadError> {
+            let info = &self.0.tensors[index];
+            if info.name == "lost" {
+                return Err(ReadError::NoData { why: "a test" });
+            }
+            let count = info.shape.elements().unwrap_or(0);
+            let bytes: Vec<u8> = (0..count).flat_map(|n| (n as f32 + 1.0).to_le_bytes()).collect();
+            Ok(View::new(info.dtype, info.shape.clone(), bytes.into())?)
+        }
+    }
+
+    fn source(tensors: &[(&str, &[u64])]) -> Source {
+        let info = |(name, dims): &(&str, &[u64])| TensorInfo {
+            name: (*name).to_owned(),
+            dtype: DType::F32,
+            shape: Shape::new(*dims),
+            bytes: None,
+            meta: None,
+        };
+        Source(Listing { tensors: tensors.iter().map(info).collect(), ..Listing::default() })
+    }
+
+    /// Stops after a number of pairs.
+    struct Patience(AtomicUsize);
+
+    impl Watch for Patience {
+        fn stopped(&self) -> bool {
+            self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+        }
+    }
+
+    #[test]
+    fn stopped_early_the_report_is_partial_and_keeps_every_pair() {
+        let source = source(&[("0_query", &[4]), ("0_key", &[4]), ("0_value", &[4])]);
+        let side = Side::new(&source);
+        let report = compare(&side, &side, &Settings::default(), None, &Patience(AtomicUsize::new(1))).unwrap();
+        assert!(report.partial);
+        assert_eq!(report.pairs.len(), 3);
+        let reached = report.pairs.iter().filter(|pair| pair.verdict == Verdict::Identical).count();
+        let stopped = report.pairs.iter().filter(|pair| pair.unmeasured == Some(Unmeasured::Stopped)).count();
+        assert_eq!((reached, stopped), (1, 2));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_incomparable_and_hides_nothing() {
+        let source = source(&[("0_query", &[4]), ("lost", &[4])]);
+        let side = Side::new(&source);
+        let report = compare(&side, &side, &Settings::default(), None, &()).unwrap();
+        let lost = report.pairs.iter().find(|pair| pair.name == "lost").unwrap();
+        assert_eq!((lost.verdict, lost.unmeasured), (Verdict::Incomparable, Some(Unmeasured::Unreadable)));
+        assert_eq!((report.pairs.len(), report.verdict()), (2, Overall::Incomparable));
+    }
+
+    #[test]
+    fn many_tensors_alone_are_ranked_and_the_best_measured() {
+        let names: Vec<String> = (0..30).map(|n| format!("t{n}")).collect();
+        let mut tensors: Vec<(&str, &[u64])> = names.iter().map(|name| (name.as_str(), &[16u64][..])).collect();
+        tensors.push(("wide", &[4, 4]));
+        let source = source(&tensors);
+        let side = Side::new(&source);
+        let kinds = |exact: bool| {
+            let (plan, missing) = plan_alone(&side, &Settings::default(), exact).unwrap();
+            let parts = slots(&plan);
+            measure(&plan, &side, &side, &Settings::default(), &(), &parts);
+            let report = merge(&plan, taken(&parts), &side, &side, &Settings::default(), None);
+            let count = |why| report.pairs.iter().filter(|pair| pair.unmeasured == why).count();
+            (missing, count(None), count(Some(Unmeasured::Shapes)), count(Some(Unmeasured::Ranked)))
+        };
+        assert_eq!(kinds(false), (0, 200, 30, 235));
+        assert_eq!(kinds(true), (0, 435, 30, 0));
+    }
 }

@@ -4,6 +4,7 @@
 //! Three stages that share no state: *plan* (pairs and layouts from headers and sketches), *work* (one item a pair, independent and
 //! repeatable), *merge* (fixed order). `diff` runs them in one process; nothing in them needs that.
 
+pub mod alone;
 pub mod engine;
 pub mod layout;
 pub mod mapfile;
@@ -14,6 +15,7 @@ pub mod settings;
 pub mod side;
 pub mod verdict;
 
+pub use alone::plan_alone;
 pub use engine::{Watch, compare};
 pub use report::{Overall, Report};
 pub use settings::{Rule, Settings};

@@ -34,8 +34,21 @@ pub struct PairReport {
     pub origin: Option<Origin>,
     pub totals: Option<Totals>,
     pub causes: Vec<Cause>,
-    /// Why it could not be compared.
+    /// What kept it from being measured, and the same in words.
+    pub unmeasured: Option<Unmeasured>,
     pub reason: Option<String>,
+}
+
+/// What kept a pair from being measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmeasured {
+    /// The shapes cannot be lined up.
+    Shapes,
+    Unreadable,
+    /// Stopped before its turn.
+    Stopped,
+    /// One of too many: ranked by a sketch.
+    Ranked,
 }
 
 /// A tensor without its partner, and the nearest one there is.

@@ -48,6 +48,15 @@ pub enum Origin {
     Inherited,
 }
 
+impl Origin {
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Own => "own",
+            Origin::Inherited => "inherited",
+        }
+    }
+}
+
 /// How far rounding may have drifted after `n` pairs, in floors times sqrt(n). Healthy runs reached half a floor times sqrt(50).
 const DRIFT: f64 = 2.0;
 

@@ -1,5 +1,6 @@
 //! Listings and numbers as text: tables for people, JSON for scripts.
 
+pub(crate) mod diff;
 pub(crate) mod human;
 pub(crate) mod json;
 pub(crate) mod layout;

@@ -51,7 +51,7 @@ fn skipped<'a>(all: impl Iterator<Item = (&'a str, &'a str)>, len: usize, to: &m
     })
 }
 
-fn lines(to: &mut dyn Write, len: usize, mut line: impl FnMut(usize) -> String) -> io::Result<()> {
+pub(super) fn lines(to: &mut dyn Write, len: usize, mut line: impl FnMut(usize) -> String) -> io::Result<()> {
     for index in 0..len.min(AT_MOST) {
         writeln!(to, "{}", line(index))?;
     }

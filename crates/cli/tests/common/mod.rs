@@ -21,6 +21,7 @@ impl Folder {
 
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(self.path())).expect("a folder in the temporary folder");
         std::fs::write(&path, bytes).expect("a file in the temporary folder");
         path
     }

@@ -1,0 +1,146 @@
+//! `twinscope diff REFERENCE CANDIDATE`, `diff SOURCE`, `diff --batch FILE` — where two runs part ways, and whether it matters.
+
+mod batch;
+mod chosen;
+mod comparison;
+mod exit;
+
+use crate::{
+    failure::Failure,
+    interrupt,
+    open::Opening,
+    render::{diff as report, json},
+};
+use chosen::Chosen;
+use comparison::Comparison;
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+use twinscope_compare::{Settings, mapfile};
+
+const SHOWN: &str = "What is shown and written";
+
+/// Say whether two sources agree, and where they stop agreeing
+///
+/// Pairs the tensors of both sides, lines them up, measures them and judges: identical, within rounding, or diverged; the first
+/// divergence by itself is where to look. With one source, every tensor is compared with every other.
+///
+/// Exits 0 when everything agrees and has a partner, 1 when something diverged, cannot be lined up or has no partner, 2
+/// when there is no answer.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  twinscope diff hf_run.pt our_run.pt                     where they diverge, bug or rounding
+  twinscope diff a.safetensors b.gguf --all               every pair
+  twinscope diff a.pt b.pt --rtol 1e-3 --atol 1e-5        NumPy's rule instead of the noise model
+  twinscope diff a.pt b.pt --noise a_again.pt             rounding is what a repeated run shows
+  twinscope diff a b --pattern 'h\\.(?<layer>\\d+)\\.(?<op>\\w+)=>layers/(?<layer>\\d+)/(?<op>\\w+)'
+  twinscope diff a b --save-map map.csv                   what was paired, to edit for --map
+  twinscope diff a b --layout '*_query: squeeze(0) permute(1,0,2)'
+  twinscope diff dump.pt                                  every tensor against every other
+  twinscope diff --batch runs.jsonl --json                many comparisons, one document")]
+pub(crate) struct Diff {
+    /// The source you trust
+    #[arg(required_unless_present = "batch")]
+    reference: Option<PathBuf>,
+    /// The source in question; without it, every tensor of the first is compared with every other
+    candidate: Option<PathBuf>,
+    /// One comparison a line: {"reference": "...", "candidate": "...", "name": "...", "settings": {...}}
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "candidate", "save_map", "csv"])]
+    batch: Option<PathBuf>,
+    #[command(flatten)]
+    chosen: Chosen,
+    /// A repeat or higher-precision run of the reference: its differences are what rounding is
+    #[arg(long, value_name = "RUN")]
+    noise: Option<PathBuf>,
+    /// A tensor without a partner is no reason to fail
+    #[arg(long, help_heading = SHOWN)]
+    allow_missing: bool,
+    /// Of one source, measure every pair, however many there are
+    #[arg(long)]
+    exact: bool,
+    /// Write the pairs that were found, as JSON or CSV by the extension, to be edited and given back with --map
+    #[arg(long, value_name = "FILE", help_heading = SHOWN)]
+    save_map: Option<PathBuf>,
+    /// Write one row for each pair; `-` prints it instead of the report
+    #[arg(long, value_name = "FILE", help_heading = SHOWN)]
+    csv: Option<PathBuf>,
+    /// How many rows of pairs to show
+    #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "all", help_heading = SHOWN)]
+    limit: usize,
+    /// Show every pair, not only those around the first divergence
+    #[arg(long, help_heading = SHOWN)]
+    all: bool,
+}
+
+impl Diff {
+    pub(crate) fn source(&self) -> &Path {
+        self.reference.as_deref().or(self.batch.as_deref()).unwrap_or(Path::new(""))
+    }
+
+    pub(crate) fn run(&self, opening: &Opening, out: &mut dyn Write) -> anyhow::Result<u8> {
+        if opening.json && self.csv.as_deref() == Some(Path::new("-")) {
+            return Err(Failure::new("--json and --csv - both want standard output").hint("give --csv a file").into());
+        }
+        let settings = self.chosen.settings(opening)?;
+        interrupt::listen();
+        match (&self.batch, &self.reference) {
+            (Some(file), _) => self.run_batch(file, &settings, opening, out),
+            (None, Some(reference)) => self.run_one(reference, settings, opening, out),
+            // clap asks for one of them.
+            (None, None) => Err(Failure::new("nothing to compare").into()),
+        }
+    }
+
+    fn run_one(&self, reference: &Path, settings: Settings, opening: &Opening, out: &mut dyn Write) -> anyhow::Result<u8> {
+        let compared = self.comparison(reference, self.candidate.as_deref(), settings).run(opening)?;
+        if let Some(path) = &self.save_map {
+            let format = mapfile::MapFormat::of_extension(path.extension().and_then(|extension| extension.to_str()));
+            save(path, &mapfile::write(&compared.map, format))?;
+        }
+        match self.csv.as_deref() {
+            Some(path) if path == Path::new("-") => report::csv(&compared.report, out)?,
+            path => {
+                if let Some(path) = path {
+                    let mut text = Vec::new();
+                    report::csv(&compared.report, &mut text)?;
+                    save(path, &String::from_utf8_lossy(&text))?;
+                }
+                if opening.json {
+                    json::document(out, &compared.report)?;
+                } else {
+                    report::text(&compared.report, &self.rows(compared.alone), out)?;
+                }
+            }
+        }
+        out.flush()?;
+        report::warnings(&compared.report);
+        compared.notes.iter().for_each(|note| report::note(note));
+        Ok(exit::code(&compared.report, self.allow_missing))
+    }
+
+    fn comparison(&self, reference: &Path, candidate: Option<&Path>, settings: Settings) -> Comparison {
+        Comparison {
+            reference: reference.to_owned(),
+            candidate: candidate.map(Path::to_owned),
+            noise: self.noise.clone(),
+            settings,
+            exact: self.exact,
+        }
+    }
+
+    fn rows(&self, alone: bool) -> report::Rows {
+        report::Rows { limit: if self.all { usize::MAX } else { self.limit }, all: self.all, alone }
+    }
+}
+
+/// Writes a file the user asked for.
+fn save(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).map_err(|error| Failure::new(format!("cannot write `{}`: {error}", path.display())).into())
+}
+
+/// Reads a text file the user named.
+fn text_of(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).map_err(|error| Failure::new(format!("cannot read `{}`: {error}", path.display())).into())
+}

@@ -1,0 +1,175 @@
+//! The table of pairs: those around the first divergence and every other that diverged by itself, or all.
+
+use super::{Colour, Paint, Rows, brief};
+use crate::render::{
+    human,
+    table::{self, Column},
+};
+use std::{collections::BTreeSet, io::Write};
+use twinscope_compare::{
+    Origin, Report, Verdict,
+    engine::dtype_text,
+    report::{PairReport, Unmeasured},
+};
+
+/// Pairs shown before and after the first divergence.
+const BEFORE: usize = 3;
+const AFTER: usize = 5;
+/// Pairs shown when all is well: the furthest apart.
+const WORST: usize = 5;
+
+pub(super) fn write(report: &Report, rows: &Rows, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
+    let shown = choose(report, rows);
+    if shown.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    let pairs: Vec<&PairReport> = shown.iter().map(|at| &report.pairs[*at]).collect();
+    let other_names = pairs.iter().any(|pair| pair.reference != pair.candidate);
+    let layouts = pairs.iter().any(|pair| layout(pair).is_some());
+    let mut columns = vec![Column::right("#"), Column::left("name")];
+    columns.extend(other_names.then_some(Column::left("candidate")));
+    columns.extend([Column::left("shape"), Column::left("dtype"), Column::right("rel L2"), Column::right("max abs")]);
+    columns.extend([Column::right("cosine"), Column::left("verdict")]);
+    columns.extend(layouts.then_some(Column::left("layout")));
+    let mut text = Vec::new();
+    table::write(&mut text, &columns, pairs.len(), human::stdout_width(), "name", &mut |at, row| {
+        let pair = pairs[at];
+        let totals = pair.totals.as_ref();
+        row.cell(shown[at]);
+        row.cell(human::safe(&names(&pair.reference)));
+        if other_names {
+            row.cell(if pair.reference == pair.candidate { String::new() } else { human::safe(&names(&pair.candidate)).to_string() });
+        }
+        row.cell(pair.shape.as_ref().map_or_else(String::new, ToString::to_string));
+        row.cell(dtype_text(pair.dtypes));
+        row.cell(totals.map_or_else(String::new, |totals| brief(totals.rel_l2)));
+        row.cell(totals.map_or_else(String::new, |totals| brief(totals.max_abs)));
+        row.cell(totals.and_then(|totals| totals.cosine).map_or_else(String::new, cosine));
+        row.cell(human::safe(&judged(pair)));
+        if layouts {
+            row.cell(human::safe(layout(pair).unwrap_or_default()));
+        }
+    })?;
+    let text = String::from_utf8_lossy(&text);
+    for (at, line) in text.lines().enumerate() {
+        let colour = at.checked_sub(1).and_then(|row| colour(pairs[row]));
+        writeln!(out, "{}", colour.map_or_else(|| line.to_owned(), |colour| paint.in_colour(colour, line)))?;
+    }
+    let hidden = report.pairs.len() - shown.len();
+    if hidden > 0 {
+        writeln!(out, "... and {}; --all shows every one", human::count(hidden, "more pair"))?;
+    }
+    Ok(())
+}
+
+/// Indices of the pairs to show, in order.
+fn choose(report: &Report, rows: &Rows) -> Vec<usize> {
+    let total = report.pairs.len();
+    if rows.all {
+        return (0..total).collect();
+    }
+    if rows.alone {
+        return most_alike(report, rows.limit);
+    }
+    let mut shown = BTreeSet::new();
+    let mut add = |at: usize| {
+        if shown.len() < rows.limit {
+            shown.insert(at);
+        }
+    };
+    if let Some(first) = report.first_divergence() {
+        // Nearest first, so that a small limit keeps the divergence itself.
+        add(first);
+        report.divergences().into_iter().for_each(&mut add);
+        for away in 1..=BEFORE.max(AFTER) {
+            first.checked_sub(away).filter(|_| away <= BEFORE).into_iter().for_each(&mut add);
+            Some(first + away).filter(|at| away <= AFTER && *at < total).into_iter().for_each(&mut add);
+        }
+    }
+    // Not having been reached is no news about a pair.
+    let news = |pair: &PairReport| pair.verdict == Verdict::Incomparable && pair.unmeasured != Some(Unmeasured::Stopped);
+    (0..total).filter(|at| news(&report.pairs[*at])).for_each(&mut add);
+    if report.first_divergence().is_none() {
+        let mut apart: Vec<usize> = (0..total).filter(|at| rel_l2(&report.pairs[*at]) > 0.0).collect();
+        apart.sort_by(|a, b| rel_l2(&report.pairs[*b]).total_cmp(&rel_l2(&report.pairs[*a])));
+        apart.into_iter().take(WORST).for_each(&mut add);
+    }
+    shown.into_iter().collect()
+}
+
+/// Of one source: the pairs nearest to each other, nearest first.
+fn most_alike(report: &Report, limit: usize) -> Vec<usize> {
+    let distance = |at: &usize| {
+        let pair = &report.pairs[*at];
+        match (&pair.totals, pair.unmeasured) {
+            (Some(totals), _) => (0, totals.rel_l2.unwrap_or(f64::INFINITY)),
+            (None, Some(Unmeasured::Ranked)) => (1, -pair.score),
+            (None, _) => (2, 0.0),
+        }
+    };
+    let mut all: Vec<usize> = (0..report.pairs.len()).collect();
+    all.sort_by(|a, b| {
+        let (a, b) = (distance(a), distance(b));
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+    });
+    all.truncate(limit);
+    all
+}
+
+fn rel_l2(pair: &PairReport) -> f64 {
+    pair.totals.as_ref().and_then(|totals| totals.rel_l2).unwrap_or(0.0)
+}
+
+fn colour(pair: &PairReport) -> Option<Colour> {
+    match (pair.verdict, pair.origin) {
+        (Verdict::Diverged, Some(Origin::Inherited)) => Some(Colour::Faint),
+        (Verdict::Diverged, _) => Some(Colour::Bad),
+        (Verdict::Incomparable, _) => Some(Colour::Doubtful),
+        (Verdict::Identical | Verdict::Rounding | Verdict::Harmless, _) => None,
+    }
+}
+
+/// The verdict in words, with where it comes from.
+fn judged(pair: &PairReport) -> String {
+    match (pair.verdict, pair.origin, &pair.reason) {
+        (Verdict::Diverged, Some(Origin::Inherited), _) => format!("diverged (inherited){}", not_finite(pair)),
+        (Verdict::Diverged, _, _) => format!("diverged{}", not_finite(pair)),
+        (Verdict::Incomparable, _, _) if pair.unmeasured == Some(Unmeasured::Ranked) => format!("only ranked ({:.2} alike)", pair.score),
+        (Verdict::Incomparable, _, Some(reason)) => format!("incomparable: {reason}"),
+        (Verdict::Harmless, _, _) => match &pair.agrees_at {
+            Some(name) => format!("harmless: agrees again at {name}"),
+            None => "harmless".to_owned(),
+        },
+        (verdict, _, _) => verdict.name().to_owned(),
+    }
+}
+
+/// What no average shows.
+fn not_finite(pair: &PairReport) -> String {
+    match pair.totals.as_ref().map_or(0, |totals| totals.nonfinite_differing) {
+        0 => String::new(),
+        count => format!(", {count} not finite on one side"),
+    }
+}
+
+/// The steps in words, when there are any.
+fn layout(pair: &PairReport) -> Option<&str> {
+    pair.layout.as_ref().filter(|layout| !layout.steps.is_empty()).map(|layout| layout.text.as_str())
+}
+
+/// One name, or parts: `q + k + v`.
+fn names(names: &[String]) -> String {
+    const MOST: usize = 3;
+    match names {
+        [one] => one.clone(),
+        many if many.len() > MOST => format!("{} + ... ({} parts)", many[0], many.len()),
+        many => many.join(" + "),
+    }
+}
+
+/// Digits where they matter: how far from 1.
+fn cosine(value: f64) -> String {
+    let short = format!("{value:.6}");
+    if short.contains('.') { short.trim_end_matches('0').trim_end_matches('.').to_owned() } else { short }
+}

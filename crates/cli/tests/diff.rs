@@ -1,0 +1,656 @@
+//! `twinscope diff`: exit code, stdout and stderr, on sources small enough to check by hand.
+
+mod common;
+
+use common::{Folder, bf16s, command, f32s, i64s, npy, safetensors};
+use insta::assert_snapshot;
+use serde_json::Value;
+use std::process::Stdio;
+
+/// Numbers without a pattern, always the same: between -1 and 1.
+fn noise(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// A folder with `reference.npy` and `candidate.npy`, a rule that pairs them whatever their names.
+fn two(reference: Vec<u8>, candidate: Vec<u8>) -> Folder {
+    let folder = Folder::new();
+    folder.write("r/x.npy", &reference);
+    folder.write("c/x.npy", &candidate);
+    folder
+}
+
+fn json(folder: &Folder, args: &[&str]) -> (i32, Value) {
+    let output = folder.output(args);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code().expect("an exit code"), value)
+}
+
+/// Exit code, the pair's verdict, its layout and whether every value is the same.
+fn verdict(reference: Vec<u8>, candidate: Vec<u8>) -> (i32, String, String, Option<u64>) {
+    let (code, report) = json(&two(reference, candidate), &["diff", "r", "c", "--json"]);
+    let pair = &report["pairs"][0];
+    assert_eq!(report["pairs"].as_array().map(Vec::len), Some(1), "{report}");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (code, text(&pair["verdict"]), text(&pair["layout"]["text"]), pair["totals"]["differing"].as_u64())
+}
+
+/// The values of `shape` read in another order of its dimensions: `order[i]` is the source of dimension `i`.
+fn permuted(values: &[f32], shape: &[usize], order: &[usize]) -> Vec<f32> {
+    let strides: Vec<usize> = (0..shape.len()).map(|axis| shape[axis + 1..].iter().product()).collect();
+    let dims: Vec<usize> = order.iter().map(|axis| shape[*axis]).collect();
+    let place = |mut flat: usize| {
+        let mut at = 0;
+        for axis in (0..dims.len()).rev() {
+            at += flat % dims[axis] * strides[order[axis]];
+            flat /= dims[axis];
+        }
+        at
+    };
+    (0..values.len()).map(|flat| values[place(flat)]).collect()
+}
+
+/// A small run of two layers, healthy or with one stage off by this factor.
+fn run(fault: f32) -> Vec<u8> {
+    let mut tensors = Vec::new();
+    let names = ["0_query", "0_key", "0_post_attn", "0_post_mlp", "1_query", "1_key", "1_post_attn", "1_post_mlp"];
+    for (at, name) in names.iter().enumerate() {
+        let scale = if at >= 4 { fault } else { 1.0 };
+        let values: Vec<f32> = noise(at as u64 + 1, 24).iter().map(|value| value * scale).collect();
+        tensors.push((*name, "F32", &[4u64, 6][..], f32s(&values)));
+    }
+    safetensors(&tensors)
+}
+
+fn runs(fault: f32) -> Folder {
+    let folder = Folder::new();
+    folder.write("a.safetensors", &run(1.0));
+    folder.write("b.safetensors", &run(fault));
+    folder
+}
+
+#[test]
+fn equal_sources_agree() {
+    assert_snapshot!(runs(1.0).run(&["diff", "a.safetensors", "b.safetensors"]), @r"
+    exit code: 0
+    ----- stdout -----
+    AGREE: 8 pairs, all identical
+    rel L2  ········  (log, ▁ 1e-8 to █ 1; · identical)
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn the_first_divergence_is_named_with_its_numbers() {
+    assert_snapshot!(runs(1.5).run(&["diff", "a.safetensors", "b.safetensors"]), @r"
+    exit code: 1
+    ----- stdout -----
+    DIVERGED at 1_query (pair 5 of 8): rel L2 0.5; the 4 before it agree exactly
+    rel L2  ····████  (log, ▁ 1e-8 to █ 1; · identical)
+                ^ 1_query
+    8 pairs: 4 identical, 4 diverged (1 by itself, 3 inherited)
+
+    #  name         shape   dtype  rel L2  max abs  cosine  verdict
+    1  0_key        [4, 6]  f32         0        0       1  identical
+    2  0_post_attn  [4, 6]  f32         0        0       1  identical
+    3  0_post_mlp   [4, 6]  f32         0        0       1  identical
+    4  1_query      [4, 6]  f32       0.5     0.48       1  diverged
+    5  1_key        [4, 6]  f32       0.5     0.47       1  diverged (inherited)
+    6  1_post_attn  [4, 6]  f32       0.5     0.47       1  diverged (inherited)
+    7  1_post_mlp   [4, 6]  f32       0.5     0.49       1  diverged (inherited)
+    ... and 1 more pair; --all shows every one
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn all_shows_every_pair_and_limit_few() {
+    let folder = runs(1.5);
+    let rows = |args: &[&str]| {
+        let output = folder.output(&[&["diff", "a.safetensors", "b.safetensors"], args].concat());
+        String::from_utf8_lossy(&output.stdout).lines().filter(|line| line.contains("[4, 6]")).count()
+    };
+    assert_eq!(rows(&["--all"]), 8);
+    assert_eq!(rows(&["--limit", "2"]), 2);
+    assert_eq!(rows(&["--limit", "0"]), 0);
+}
+
+#[test]
+fn rounding_is_no_divergence() {
+    let folder = Folder::new();
+    let values = noise(7, 64);
+    folder.write("a.safetensors", &safetensors(&[("w", "F32", &[8, 8], f32s(&values))]));
+    folder.write("b.safetensors", &safetensors(&[("w", "BF16", &[8, 8], bf16s(&values))]));
+    let (code, report) = json(&folder, &["diff", "a.safetensors", "b.safetensors", "--json"]);
+    assert_eq!((code, report["verdict"].as_str(), report["pairs"][0]["verdict"].as_str()), (0, Some("agree"), Some("rounding")));
+    assert_eq!(report["pairs"][0]["dtypes"], serde_json::json!(["f32", "bf16"]));
+}
+
+#[test]
+fn heads_and_tokens_in_another_order_line_up_by_value() {
+    // Half of these came out wrong in tools that look at shapes only.
+    for (reference, order, candidate) in [([76usize, 64, 64], [1usize, 0, 2], [1u64, 64, 76, 64]), ([76, 8, 64], [1, 0, 2], [1, 8, 76, 64])]
+    {
+        let values = noise(3, reference.iter().product());
+        let dims: Vec<u64> = reference.iter().map(|dim| *dim as u64).collect();
+        let other = permuted(&values, &reference, &order);
+        let found = verdict(npy("<f4", &dims, &f32s(&values)), npy("<f4", &candidate, &f32s(&other)));
+        assert_eq!((found.0, found.1.as_str(), found.3), (0, "identical", Some(0)), "{reference:?}: {}", found.2);
+        assert!(found.2.contains("drop dim 0") && found.2.contains("swap dims"), "{}", found.2);
+    }
+}
+
+#[test]
+fn a_dimension_of_one_is_dropped() {
+    for (reference, candidate) in [(&[76u64, 2880][..], &[1u64, 76, 2880][..]), (&[8, 10], &[1, 8, 10]), (&[1, 8, 10], &[8, 10])] {
+        let values = f32s(&noise(5, reference.iter().product::<u64>() as usize));
+        let found = verdict(npy("<f4", reference, &values), npy("<f4", candidate, &values));
+        assert_eq!((found.0, found.1.as_str(), found.3), (0, "identical", Some(0)), "{}", found.2);
+    }
+}
+
+#[test]
+fn shapes_of_different_sizes_are_never_called_equal() {
+    let (many, few) = (noise(3, 8 * 64 * 76 * 64), noise(4, 64 * 76 * 64));
+    let folder = two(npy("<f4", &[8, 64, 76, 64], &f32s(&many)), npy("<f4", &[1, 64, 76, 64], &f32s(&few)));
+    let (code, report) = json(&folder, &["diff", "r", "c", "--json"]);
+    assert_eq!(code, 1);
+    let verdict = report["pairs"][0]["verdict"].as_str();
+    assert!(verdict == Some("incomparable") || verdict == Some("diverged"), "{verdict:?}");
+}
+
+#[test]
+fn one_number_is_one_number_whatever_its_shape() {
+    let found = verdict(npy("<i8", &[1, 1, 1, 1], &i64s(&[128])), npy("<i8", &[], &i64s(&[128])));
+    assert_eq!((found.0, found.1.as_str(), found.3), (0, "identical", Some(0)), "{}", found.2);
+    let found = verdict(npy("<i8", &[1, 1, 1, 1], &i64s(&[128])), npy("<i8", &[], &i64s(&[127])));
+    assert_eq!((found.0, found.1.as_str(), found.3), (1, "diverged", Some(1)));
+}
+
+#[test]
+fn empty_and_0_d_tensors_are_compared_like_others() {
+    assert_eq!(verdict(npy("<f4", &[0, 3], &[]), npy("<f4", &[0, 3], &[])).1, "identical");
+    assert_eq!(verdict(npy("<f8", &[], &2.5f64.to_le_bytes()), npy("<f8", &[], &2.5f64.to_le_bytes())).1, "identical");
+    assert_eq!(verdict(npy("<f8", &[], &2.5f64.to_le_bytes()), npy("<f8", &[], &3.5f64.to_le_bytes())).1, "diverged");
+}
+
+#[test]
+fn integers_and_floats_of_equal_value_are_equal() {
+    let found = verdict(npy("<i8", &[3], &i64s(&[1, -2, 3])), npy("<f4", &[3], &f32s(&[1.0, -2.0, 3.0])));
+    assert_eq!((found.0, found.1.as_str(), found.3), (0, "identical", Some(0)));
+}
+
+#[test]
+fn noise_of_four_percent_is_a_divergence() {
+    let values = noise(11, 4096);
+    let noisy: Vec<f32> = values.iter().zip(noise(12, 4096)).map(|(value, noise)| value + 0.044 * noise).collect();
+    let found = verdict(npy("<f4", &[64, 64], &f32s(&values)), npy("<f4", &[64, 64], &f32s(&noisy)));
+    assert_eq!((found.0, found.1.as_str()), (1, "diverged"));
+}
+
+#[test]
+fn garbage_beside_one_outlier_channel_is_a_divergence() {
+    // The outlier carries the norm: over the whole tensor the error is far below what bf16 rounds.
+    let (rows, channels) = (32, 256);
+    let mut values = noise(13, rows * channels);
+    let mut wrong = values.clone();
+    let garbage = noise(14, rows * channels);
+    for row in 0..rows {
+        for channel in 0..channels {
+            let at = row * channels + channel;
+            match channel {
+                0 => (values[at], wrong[at]) = (30_000.0, 30_000.0),
+                1..=248 => wrong[at] = garbage[at],
+                _ => {}
+            }
+        }
+    }
+    let shape = [rows as u64, channels as u64];
+    let bytes = |values: &[f32]| npy("<f4", &shape, &f32s(values));
+    let (code, report) = json(&two(bytes(&values), bytes(&wrong)), &["diff", "r", "c", "--json"]);
+    assert!(report["pairs"][0]["totals"]["rel_l2"].as_f64().unwrap() < 1e-3);
+    assert_eq!((code, report["pairs"][0]["verdict"].as_str()), (1, Some("diverged")));
+}
+
+#[test]
+fn one_wrong_id_is_a_divergence() {
+    let ids: Vec<i64> = (0..10_000).map(|n| n * 7919 % 150_000).collect();
+    let mut wrong = ids.clone();
+    wrong[1234] += 1;
+    let (code, report) =
+        json(&two(npy("<i8", &[10_000], &i64s(&ids)), npy("<i8", &[10_000], &i64s(&wrong))), &["diff", "r", "c", "--json"]);
+    assert_eq!((code, report["pairs"][0]["verdict"].as_str()), (1, Some("diverged")));
+    assert_eq!(report["pairs"][0]["totals"]["argmax"], serde_json::json!([1234]));
+}
+
+#[test]
+fn the_same_nan_is_equal_and_another_is_not() {
+    let values = [1.0, f32::NAN, f32::INFINITY, 4.0];
+    let found = verdict(npy("<f4", &[4], &f32s(&values)), npy("<f4", &[4], &f32s(&values)));
+    assert_eq!((found.0, found.1.as_str(), found.3), (0, "identical", Some(0)));
+    let found = verdict(npy("<f4", &[4], &f32s(&values)), npy("<f4", &[4], &f32s(&[1.0, 2.0, f32::INFINITY, 4.0])));
+    assert_eq!((found.0, found.1.as_str(), found.3), (1, "diverged", Some(1)));
+}
+
+#[test]
+fn a_tensor_without_a_partner_is_told_and_can_be_allowed() {
+    let folder = Folder::new();
+    let w = || ("w", "F32", &[4u64][..], f32s(&[1.0, 2.0, 3.0, 4.0]));
+    folder.write("a.safetensors", &safetensors(&[w(), ("extra_bias", "F32", &[3], f32s(&[1.0, 5.0, 2.0]))]));
+    folder.write("b.safetensors", &safetensors(&[w()]));
+    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors"]), @r"
+    exit code: 1
+    ----- stdout -----
+    AGREE: 1 pair, identical, but 1 tensor has no partner
+
+    Only in the reference: 1 tensor
+      extra_bias
+    ----- stderr -----
+    ");
+    assert_eq!(folder.output(&["diff", "a.safetensors", "b.safetensors", "--allow-missing"]).status.code(), Some(0));
+    assert_eq!(folder.output(&["diff", "b.safetensors", "a.safetensors"]).status.code(), Some(1));
+}
+
+#[test]
+fn nothing_paired_is_no_answer() {
+    let folder = Folder::new();
+    folder.write("a.safetensors", &safetensors(&[("w", "F32", &[4], f32s(&[1.0; 4]))]));
+    folder.write("b.safetensors", &safetensors(&[("other", "F32", &[7], f32s(&[2.0; 7]))]));
+    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors", "--match", "exact"]), @r"
+    exit code: 2
+    ----- stdout -----
+    NO ANSWER: nothing could be paired (1 in the reference, 1 in the candidate)
+
+    Only in the reference: 1 tensor
+      w
+
+    Only in the candidate: 1 tensor
+      other
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn seven_tensors_alone_are_21_pairs() {
+    let folder = Folder::new();
+    let a = noise(1, 6);
+    let tensors = [
+        ("a", "F32", &[2u64, 3][..], f32s(&a)),
+        ("b", "F32", &[2, 3], f32s(&a)),
+        ("c", "F32", &[2, 3], f32s(&noise(2, 6))),
+        ("d", "F32", &[6], f32s(&a)),
+        ("e", "I64", &[], i64s(&[3])),
+        ("f", "F32", &[0, 3], vec![]),
+        ("g", "BF16", &[2, 3], bf16s(&a)),
+    ];
+    folder.write("seven.safetensors", &safetensors(&tensors));
+    let (code, report) = json(&folder, &["diff", "seven.safetensors", "--json"]);
+    let pairs = report["pairs"].as_array().unwrap();
+    assert_eq!((code, pairs.len()), (1, 21));
+    let find = |reference: &str, candidate: &str| {
+        pairs.iter().find(|pair| pair["reference"] == reference && pair["candidate"] == candidate).expect("a pair of both names")
+    };
+    assert_eq!(find("a", "b")["verdict"], "identical");
+    assert_eq!(find("a", "g")["verdict"], "rounding");
+    assert_eq!(find("a", "c")["verdict"], "diverged");
+    assert_eq!(find("a", "d")["verdict"], "incomparable");
+    let reason = find("a", "d")["reason"].as_str().unwrap();
+    assert!(reason.contains("[2, 3]") && reason.contains("[6]"), "{reason}");
+    assert_snapshot!(folder.run(&["diff", "seven.safetensors", "--limit", "4"]), @r"
+    exit code: 1
+    ----- stdout -----
+    21 pairs of one source: 1 identical, 2 alike up to rounding
+    21 pairs: 1 identical, 2 rounding, 3 diverged, 15 incomparable
+
+     #  name  candidate  shape   dtype       rel L2  max abs    cosine  verdict
+     0  a     b          [2, 3]  f32              0        0         1  identical
+     5  a     g          [2, 3]  f32 / bf16  1.4e-3   1.0e-3         1  rounding
+    10  b     g          [2, 3]  f32 / bf16  1.4e-3   1.0e-3         1  rounding
+    14  c     g          [2, 3]  f32 / bf16     1.2      1.2  0.211582  diverged
+    ... and 17 more pairs; --all shows every one
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn of_many_pairs_alone_only_the_most_alike_are_measured() {
+    let folder = Folder::new();
+    let names: Vec<String> = (0..40).map(|n| format!("t{n:02}")).collect();
+    let tensors: Vec<_> =
+        names.iter().enumerate().map(|(n, name)| (name.as_str(), "F32", &[64u64][..], f32s(&noise(n as u64 % 39 + 1, 64)))).collect();
+    folder.write("many.safetensors", &safetensors(&tensors));
+    let measured = |args: &[&str]| {
+        let (_, report) = json(&folder, &[&["diff", "many.safetensors", "--json"], args].concat());
+        let pairs = report["pairs"].as_array().unwrap().clone();
+        (pairs.len(), pairs.iter().filter(|pair| !pair["totals"].is_null()).count(), pairs)
+    };
+    let (total, some, pairs) = measured(&[]);
+    assert_eq!((total, some), (780, 200));
+    assert!(pairs.iter().any(|pair| pair["reference"] == "t00" && pair["candidate"] == "t39" && pair["verdict"] == "identical"));
+    assert!(pairs.iter().all(|pair| pair["score"].is_number()));
+    assert_eq!(measured(&["--exact"]).1, 780);
+    assert_eq!(measured(&["--only", "t0*"]).0, 45);
+}
+
+#[test]
+fn a_tolerance_decides_alone() {
+    let folder = runs(1.001);
+    let code = |args: &[&str]| folder.output(&[&["diff", "a.safetensors", "b.safetensors"], args].concat()).status.code();
+    assert_eq!(code(&[]), Some(1));
+    assert_eq!(code(&["--rtol", "1e-2"]), Some(0));
+    assert_eq!(code(&["--atol", "1e-9"]), Some(1));
+    assert_eq!(code(&["--rtol", "-1"]), Some(2));
+}
+
+#[test]
+fn a_repeated_run_says_what_rounding_is() {
+    let folder = runs(1.001);
+    folder.write("again.safetensors", &run(0.9995));
+    let code = |args: &[&str]| folder.output(&[&["diff", "a.safetensors", "b.safetensors"], args].concat()).status.code();
+    assert_eq!(code(&["--noise", "again.safetensors"]), Some(0));
+    assert_eq!(code(&["--noise", "absent.safetensors"]), Some(2));
+}
+
+#[test]
+fn a_map_is_saved_edited_and_given_back() {
+    let folder = runs(1.0);
+    let saved = folder.output(&["diff", "a.safetensors", "b.safetensors", "--save-map", "map.csv"]);
+    assert_eq!(saved.status.code(), Some(0));
+    let map = std::fs::read_to_string(folder.path().join("map.csv")).unwrap();
+    assert!(map.starts_with("reference,candidate\n0_query,0_query\n"), "{map}");
+    folder.write("swapped.csv", map.replace("0_query,0_query\n0_key,0_key", "0_query,0_key\n0_key,0_query").as_bytes());
+    let (code, report) = json(&folder, &["diff", "a.safetensors", "b.safetensors", "--map", "swapped.csv", "--json"]);
+    let first = &report["pairs"][0];
+    assert_eq!((code, &first["candidate"], &first["rule"], &first["verdict"]), (1, &"0_key".into(), &"manual".into(), &"diverged".into()));
+    folder.write("wrong.csv", b"reference,candidate\n0_qurey,0_query\n");
+    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors", "--map", "wrong.csv"]), @r"
+    exit code: 2
+    ----- stdout -----
+    ----- stderr -----
+    twinscope: the map names `0_qurey`, which the reference does not have; did you mean `0_query`?
+    ");
+}
+
+#[test]
+fn a_config_is_saved_and_given_back_and_flags_win() {
+    let folder = runs(1.001);
+    let base = ["diff", "a.safetensors", "b.safetensors"];
+    let code = |args: &[&str]| folder.output(&[&base[..], args].concat()).status.code();
+    assert_eq!(code(&["--rtol", "1e-2", "--skip", "1_key", "--match", "exact", "--save-config", "used.toml"]), Some(0));
+    let (exit, report) = json(&folder, &[&base[..], &["--config", "used.toml", "--json"]].concat());
+    assert_eq!((exit, report["pairs"].as_array().map(Vec::len), report["pairs"][0]["rule"].as_str()), (0, Some(7), Some("exact")));
+    assert_eq!(code(&["--config", "used.toml", "--rtol", "1e-9"]), Some(1));
+    folder.write("typo.toml", b"fuzy_threshold = 0.5\n");
+    let told = folder.run(&[&base[..], &["--config", "typo.toml"]].concat());
+    assert!(told.starts_with("exit code: 2") && told.contains("fuzy_threshold"), "{told}");
+}
+
+#[test]
+fn a_layout_of_the_user_is_taken() {
+    let values = noise(21, 12);
+    let folder = two(npy("<f4", &[3, 4], &f32s(&values)), npy("<f4", &[4, 3], &f32s(&permuted(&values, &[3, 4], &[1, 0]))));
+    let (code, report) = json(&folder, &["diff", "r", "c", "--layout", "x: permute(1,0)", "--json"]);
+    assert_eq!((code, &report["pairs"][0]["layout"]["by"], &report["pairs"][0]["verdict"]), (0, &"user".into(), &"identical".into()));
+}
+
+#[test]
+fn names_that_mean_nothing_to_us_pair_by_the_users_pattern() {
+    let folder = Folder::new();
+    let w = |name| (name, "F32", &[2u64][..], f32s(&[1.0, 2.0]));
+    folder.write("a.safetensors", &safetensors(&[w("h7/zeta"), w("h8/zeta")]));
+    folder.write("b.safetensors", &safetensors(&[w("q_block_07"), w("q_block_08")]));
+    let pattern = r"h(?<n>\d+)/zeta => q_block_(?<n>\d+)";
+    let (code, report) = json(&folder, &["diff", "a.safetensors", "b.safetensors", "--match", "pattern", "--pattern", pattern, "--json"]);
+    assert_eq!((code, report["pairs"].as_array().map(Vec::len), &report["pairs"][1]["candidate"]), (0, Some(2), &"q_block_08".into()));
+}
+
+#[test]
+fn mistakes_are_told_before_anything_is_read() {
+    let folder = Folder::new();
+    for (flags, words) in [
+        (&["--pattern", "(?<a"][..], "is not a regular expression"),
+        (&["--pattern", "a+"], "has no named group"),
+        (&["--skip", "a[b"], "is not a glob"),
+        (&["--layout", "x: turn(1)"], "`turn` is not a step"),
+        (&["--layout", "x"], "is not `NAME: steps`"),
+        (&["--match", "exakt"], "did you mean `exact`"),
+        (&["--fuzzy-threshold", "3"], "not between 0 and 1"),
+        (&["--map", "absent.csv"], "cannot read `absent.csv`"),
+        (&["--config", "absent.toml"], "cannot read `absent.toml`"),
+        (&["--batch", "x"], "cannot be used with"),
+    ] {
+        // These sources do not exist, and nobody looks.
+        let told = folder.run(&[&["diff", "none.pt", "neither.pt"], flags].concat());
+        assert!(told.starts_with("exit code: 2") && told.contains(words), "{flags:?}: {told}");
+        assert!(!told.contains("none.pt`"), "{told}");
+    }
+}
+
+#[test]
+fn a_source_that_cannot_be_opened_is_no_answer() {
+    assert_snapshot!(runs(1.0).run(&["diff", "a.safetensors", "absent.pt"]), @r"
+    exit code: 2
+    ----- stdout -----
+    ----- stderr -----
+    twinscope: cannot open `absent.pt`: no such file
+    hint: check the path
+    ");
+}
+
+#[test]
+fn what_was_skipped_leaves_no_answer_unless_something_diverged() {
+    let folder = Folder::new();
+    let bad = || ("bad", "F32", &[3u64][..], f32s(&[1.0, 2.0]));
+    let good = |value| ("good", "F32", &[2u64][..], f32s(&[1.0, value]));
+    folder.write("a.safetensors", &safetensors(&[good(2.0)]));
+    folder.write("b.safetensors", &safetensors(&[good(2.0), bad()]));
+    folder.write("c.safetensors", &safetensors(&[good(3.0), bad()]));
+    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors"]), @r"
+    exit code: 2
+    ----- stdout -----
+    AGREE: 1 pair, identical, but 1 could not be read
+    ----- stderr -----
+    warning: skipped `bad` of the candidate: length mismatch: [3] of f32 takes 12 bytes, data_offsets give 8
+    ");
+    assert_eq!(folder.output(&["diff", "a.safetensors", "c.safetensors"]).status.code(), Some(1));
+}
+
+#[test]
+fn csv_has_one_row_for_each_pair() {
+    let folder = Folder::new();
+    folder.write("a.safetensors", &safetensors(&[("w,1", "F32", &[2], f32s(&[1.0, 2.0])), ("=x()", "F32", &[1], f32s(&[0.0]))]));
+    folder.write("b.safetensors", &safetensors(&[("w,1", "F32", &[2], f32s(&[1.0, 4.0])), ("=x()", "F32", &[1], f32s(&[1.0]))]));
+    assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors", "--csv", "-"]), @r#"
+    exit code: 1
+    ----- stdout -----
+    order,name,reference,candidate,rule,score,layout,shape,reference_dtype,candidate_dtype,verdict,origin,count,compared,differing,max_abs,mean_abs,max_rel,mean_rel,mse,rel_l2,cosine,max_ulp,reference_mean,reference_std,reference_min,reference_max,reference_nan,reference_inf,reference_zero,candidate_mean,candidate_std,candidate_min,candidate_max,candidate_nan,candidate_inf,candidate_zero,reason
+    0,"'=x()","'=x()","'=x()",exact,1,[1],[1],f32,f32,diverged,own,1,1,1,1,1,1,1,1,,,1065353216,0,0,0,0,0,0,1,1,0,1,1,0,0,0,
+    1,"w,1","w,1","w,1",exact,1,[2],[2],f32,f32,diverged,own,2,2,1,2,1,0.5,0.25,2,0.8944271909999159,0.9761870601839527,8388608,1.5,0.5,1,2,0,0,0,2.5,1.5,1,4,0,0,0,
+    ----- stderr -----
+    "#);
+    folder.run(&["diff", "a.safetensors", "b.safetensors", "--csv", "pairs.csv"]);
+    assert_eq!(std::fs::read_to_string(folder.path().join("pairs.csv")).unwrap().lines().count(), 3);
+}
+
+#[test]
+fn a_batch_is_a_report_each_and_a_summary() {
+    let folder = runs(1.5);
+    let lines = r#"{"reference": "a.safetensors", "candidate": "a.safetensors", "name": "same"}
+
+{"reference": "a.safetensors", "candidate": "b.safetensors", "name": "other"}
+{"reference": "a.safetensors", "candidate": "b.safetensors", "name": "loose", "settings": {"rtol": 1.0}}
+"#;
+    folder.write("batch.jsonl", lines.as_bytes());
+    assert_snapshot!(folder.run(&["diff", "--batch", "batch.jsonl", "--limit", "1"]), @r"
+    exit code: 1
+    ----- stdout -----
+    == same
+    AGREE: 8 pairs, all identical
+    rel L2  ········  (log, ▁ 1e-8 to █ 1; · identical)
+
+    == other
+    DIVERGED at 1_query (pair 5 of 8): rel L2 0.5; the 4 before it agree exactly
+    rel L2  ····████  (log, ▁ 1e-8 to █ 1; · identical)
+                ^ 1_query
+    8 pairs: 4 identical, 4 diverged (1 by itself, 3 inherited)
+
+    #  name     shape   dtype  rel L2  max abs  cosine  verdict
+    4  1_query  [4, 6]  f32       0.5     0.48       1  diverged
+    ... and 7 more pairs; --all shows every one
+
+    == loose
+    AGREE: 8 pairs, 4 identical, 4 within tolerance (worst rel L2 0.5)
+    rel L2  ····████  (log, ▁ 1e-8 to █ 1; · identical)
+
+    #  name         shape   dtype  rel L2  max abs  cosine  verdict
+    6  1_post_attn  [4, 6]  f32       0.5     0.47       1  rounding
+    ... and 7 more pairs; --all shows every one
+
+    comparison  verdict   pairs  diverged  missing  first divergence
+    same        agree         8         0        0
+    other       diverged      8         4        0  1_query
+    loose       agree         8         0        0
+    ----- stderr -----
+    ");
+    folder.write("broken.jsonl", format!("{lines}{{\"reference\": \"absent.pt\", \"candidate\": \"a.safetensors\"}}\n").as_bytes());
+    let (code, document) = json(&folder, &["diff", "--batch", "broken.jsonl", "--json"]);
+    assert_eq!((code, document["reports"].as_array().map(Vec::len)), (2, Some(4)));
+    let exits: Vec<_> = document["summary"].as_array().unwrap().iter().map(|row| row["exit"].as_u64().unwrap()).collect();
+    assert_eq!(exits, [0, 1, 0, 2]);
+    assert_eq!(document["reports"][1]["first_divergence"]["name"], "1_query");
+}
+
+#[test]
+fn a_line_of_a_batch_that_is_wrong_is_named() {
+    let folder = runs(1.0);
+    folder.write("batch.jsonl", b"{\"reference\": \"a.safetensors\"}\n{\"refrence\": 1}\n");
+    let told = folder.run(&["diff", "--batch", "batch.jsonl"]);
+    assert!(told.starts_with("exit code: 2") && told.contains("line 2") && told.contains("refrence"), "{told}");
+}
+
+#[test]
+fn json_has_the_fields_of_the_contract() {
+    let (_, report) = json(&runs(1.5), &["diff", "a.safetensors", "b.safetensors", "--json"]);
+    assert_eq!(report["schema"], 1);
+    assert_eq!((&report["partial"], &report["verdict"]), (&false.into(), &"diverged".into()));
+    assert_eq!(report["first_divergence"], serde_json::json!({"pair": 4, "name": "1_query"}));
+    assert_eq!(report["divergences"][0], 4);
+    let pair = &report["pairs"][4];
+    for key in [
+        "name",
+        "reference",
+        "candidate",
+        "order",
+        "rule",
+        "score",
+        "layout",
+        "shape",
+        "dtypes",
+        "verdict",
+        "agrees_at",
+        "origin",
+        "totals",
+        "causes",
+    ] {
+        assert!(pair.get(key).is_some(), "{key}");
+    }
+    for key in [
+        "count",
+        "compared",
+        "differing",
+        "max_abs",
+        "mean_abs",
+        "max_rel",
+        "mean_rel",
+        "mse",
+        "rel_l2",
+        "cosine",
+        "max_ulp",
+        "argmax",
+        "worst",
+    ] {
+        assert!(!pair["totals"][key].is_null(), "{key}");
+    }
+    assert!((pair["totals"]["rel_l2"].as_f64().unwrap() - 0.5).abs() < 1e-6);
+}
+
+#[test]
+fn a_hostile_name_cannot_drive_the_terminal() {
+    let folder = Folder::new();
+    folder.write("a.safetensors", &safetensors(&[("x\u{1b}[2J", "F32", &[1], f32s(&[1.0]))]));
+    folder.write("b.safetensors", &safetensors(&[("x\u{1b}[2J", "F32", &[1], f32s(&[2.0]))]));
+    let told = folder.run(&["diff", "a.safetensors", "b.safetensors", "--all"]);
+    assert!(!told.contains('\u{1b}') && told.contains("x\\x1b[2J"), "{told}");
+}
+
+/// Many large tensors of zeros that take no room on disk.
+#[cfg(unix)]
+fn long_work() -> Folder {
+    let folder = Folder::new();
+    for side in ["a", "b"] {
+        for n in 0..64 {
+            let header = npy("<f4", &[1 << 26], &[]);
+            let path = folder.write(&format!("{side}/t{n:02}.npy"), &header);
+            let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file");
+            file.set_len(header.len() as u64 + (1 << 28)).expect("a sparse file");
+        }
+    }
+    folder
+}
+
+#[cfg(unix)]
+fn interrupted(folder: &Folder, args: &[&str]) -> (Option<i32>, String, String) {
+    let mut child = command(folder.path())
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    assert!(child.try_wait().expect("a child").is_none(), "it was done before it could be stopped");
+    let id = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().expect("kill runs").success());
+    let began = std::time::Instant::now();
+    let output = child.wait_with_output().expect("it ends");
+    assert!(began.elapsed().as_secs() < 5, "stopping took {:?}", began.elapsed());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_prints_what_is_known_so_far() {
+    let folder = long_work();
+    let (code, out, _) = interrupted(&folder, &["diff", "a", "b", "--match", "exact", "--json"]);
+    let report: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+    assert_eq!((code, &report["partial"]), (Some(2), &true.into()));
+    assert_eq!(report["pairs"].as_array().map(Vec::len), Some(64));
+    assert!(report["pairs"].as_array().unwrap().iter().any(|pair| pair["reason"] == "stopped before it was measured"));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_before_anything_is_paired_is_no_answer() {
+    let folder = runs(1.0);
+    let (code, out, err) = interrupted(&folder, &["diff", "a.safetensors", "b.safetensors", "--match", "exec:sleep 20"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    assert!(err.contains("stopped before anything was compared"), "{err}");
+}
+
+#[test]
+fn one_side_can_come_from_standard_input() {
+    let folder = runs(1.0);
+    let told = folder.run_reading("b.safetensors", &["diff", "a.safetensors", "-"]);
+    assert!(told.starts_with("exit code: 0\n----- stdout -----\nAGREE: 8 pairs, all identical\n"), "{told}");
+    let told = folder.run_reading("b.safetensors", &["diff", "-", "-"]);
+    assert!(told.starts_with("exit code: 2") && told.contains("standard input cannot be both sides"), "{told}");
+}
