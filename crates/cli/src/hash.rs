@@ -15,7 +15,7 @@ const EXCESS: u64 = 64 << 20;
 const TIMES: u64 = 16;
 
 /// Sources that claim no more than this are read without counting: it takes no second.
-const FREE: u64 = 256 << 20;
+const FREE: u64 = 512 << 20;
 
 /// What became of one tensor.
 #[derive(Debug)]

@@ -52,7 +52,7 @@ pub(super) fn interpret(graph: &Graph, root: Id, storages: &dyn Storages, contex
     walk.run();
     let left_out = walk.left_out;
     if left_out > 0 {
-        contents.find(FindingKind::Odd, format!("{left_out} more values, repeated or deeply nested objects are not listed"));
+        contents.find(FindingKind::Odd, format!("{left_out} more values, repeated objects or objects nested too deeply are not listed"));
     }
 }
 
