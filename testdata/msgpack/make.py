@@ -31,6 +31,7 @@ case("model", tree({"params": {"dense": {"bias": array(H), "kernel": array(W)}},
      values=[{"name": n, "type": t} for n, t in [("step", "int"), ("z", "complex"), ("list.1", "none"), ("name", "str"), ("flag", "bool"), ("rate", "float")]])
 chunks = {"__msgpack_chunked_array__": True, "shape": {"0": 3, "1": 4}, "chunks": {"0": array(W.ravel()[:5]), "1": array(W.ravel()[5:])}}
 case("chunked", tree({"w": chunks}), "msgpack", tensors=[tensor("w", W)])
+case("bare", tree(array(W)), "msgpack", tensors=[tensor("input", W)])
 case("bad_array", tree({"a": array(W), "b": msgpack.ExtType(1, msgpack.packb(((5,), "float32", b"1234"))), "c": msgpack.ExtType(1, msgpack.packb(((1,), "object", b"12345678")))}),
      "msgpack", tensors=[tensor("a", W)], skipped=["b", "c"])
 case("cut", tree({"a": array(W), "b": array(W)}, 1), "msgpack", tensors=[tensor("a", W)], skipped=["(the rest of the file)"])

@@ -24,8 +24,8 @@ def raw(text, data=b"", version=1):
     return lambda path: path.write_bytes(b"\x93NUMPY" + bytes([version, 0]) + size + text.encode("latin1") + data)
 
 
-def good(name, array, **more):
-    case(name, save(array), "npy", format="npy", tensors=[tensor("input", array, **more)])
+def good(name, array, findings=(), **more):
+    case(name, save(array), "npy", format="npy", tensors=[tensor("input", array, **more)], **({"findings": list(findings)} if findings else {}))
 
 
 for kind in ["?", "u1", "i2", ">u2", "<i4", ">i8", "<f2", ">f4", "<f8", "<c8", ">c16"]:
@@ -53,7 +53,18 @@ case("version2", raw("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), 
 case("python2", raw("{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 2L), }", bytes(16)), "npy", "longs have an L", tensors=[tensor("input", np.zeros((2, 2), "f4"))])
 case("trailing", lambda path: path.write_bytes(b"".join([(np.save(path, np.arange(2)), path.read_bytes())[1]] * 2)), "npy", "np.save twice on one file",
      tensors=[tensor("input", np.arange(2))], findings=["odd"])
-case("object", save(np.array([{"a": 1}], dtype=object)), "npy", error="object array")
+logits = np.arange(4, dtype=np.float32)
+case("object", save({"logits": logits, "step": 3}), "npy", format="npy", tensors=[tensor("logits", logits)], values=[{"name": "step", "type": "int"}],
+     findings=["odd"], why="np.save of a dict: the pickle is followed, never executed")
+
+
+class Evil:
+    def __reduce__(self):
+        return eval, ("1",)
+
+
+case("object_evil", save(np.array([Evil(), logits], dtype=object)), "npy", format="npy", tensors=[tensor("1", logits)], findings=["unsafe_global", "odd"])
+good("float8_e5m2", np.arange(4).astype(ml_dtypes.float8_e5m2), findings=["odd"])
 case("object_in_record", raw("{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (1,), }", bytes(8)), "npy", error="object array")
 case("code", raw("{'descr': '<f4', 'fortran_order': False, 'shape': (__import__('os').getpid(),), }", bytes(16)), "npy", error="not a literal")
 case("deep", raw("(" * 5000), "npy", error="nested deeper")

@@ -19,7 +19,7 @@ arrays = {"a": A, "b.c": B, "dir/x": np.float32(1)}
 case("stored", lambda path: np.savez(path, **arrays), "npz", format="npz", tensors=listing)
 case("deflated", lambda path: np.savez_compressed(path, **arrays), "npz", format="npz", tensors=listing)
 case("empty", lambda path: np.savez(path), "npz", tensors=[])
-case("object", lambda path: np.savez(path, ok=A, obj=np.array([None, {}], dtype=object)), "npz", tensors=[tensor("ok", A)], skipped=["obj"])
+case("object", lambda path: np.savez(path, ok=A, obj=np.array([None, {"w": A}], dtype=object)), "npz", tensors=[tensor("obj.1.w", A), tensor("ok", A)], values=[{"name": "obj.0", "type": "none"}], findings=["odd"])
 
 
 def members(**files):

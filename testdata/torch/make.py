@@ -1,5 +1,6 @@
-"""Golden torch files: what torch writes, in every container, and what must be refused. Run it with Python 3, torch and numpy to write the cases again."""
+"""Golden torch files: what torch writes, in every container, and what must be refused. Run it with Python 3, torch, numpy and ml_dtypes to write the cases again."""
 import collections, hashlib, io, json, os, pathlib, pickle, shutil, struct, zipfile
+import ml_dtypes
 import numpy as np
 import torch
 
@@ -102,6 +103,16 @@ dense = torch.tensor([[0, 1, 0, 0], [0, 0, 0, 0], [3, 4, 0, 0], [0, 0, 0, 2.0]])
 sparse = {"coo": dense.to_sparse(), "twice": torch.sparse_coo_tensor([[0, 0], [1, 1]], torch.tensor([1.0, 2.0]), (2, 2)), "csr": dense.to_sparse_csr(),
           "csc": dense.to_sparse_csc(), "bsr": dense.to_sparse_bsr((2, 2)), "bsc": dense.to_sparse_bsc((2, 2)),
           "hybrid": torch.sparse_coo_tensor([[0, 2]], torch.ones(2, 3), (4, 3)), "empty": torch.sparse_coo_tensor(size=(2, 3))}
+batch = torch.arange(1.0, 49).reshape(2, 4, 6)
+batched = {"csr": batch.to_sparse_csr(), "csc": batch.to_sparse_csc(), "bsr": batch.to_sparse_bsr((2, 3)), "bsc": batch.to_sparse_bsc((2, 3)),
+           "csr_hybrid": batch.to_sparse_csr(dense_dim=1), "bsr_hybrid": batch.to_sparse_bsr((1, 2), dense_dim=1)}
+case("sparse_batched", saved(batched), format="torch-zip", tensors=tensors(batched.items()))
+noted = w.clone().as_subclass(torch.Tensor)
+noted.scale = torch.ones(2)
+case("tensor_with_attributes", saved({"w": noted}), format="torch-zip", tensors=tensors([("w", w), ("w.scale", torch.ones(2))]))
+permuted = {"permuted": np.arange(24).reshape(2, 3, 4).transpose(2, 0, 1), "bf16": np.arange(3).astype(ml_dtypes.bfloat16)}
+case("numpy_permuted_protocol_5", pickle.dumps(permuted, protocol=5), "pkl", format="pickle", tensors=tensors(permuted.items()),
+     why="NumPy 2 writes the order K: row-major, then its axes permuted")
 case("sparse", saved(sparse), format="torch-zip", tensors=tensors(sparse.items()), why="shown whole; entries of one index are added")
 parts = [torch.arange(6.0).view(2, 3), torch.arange(12.0).view(4, 3)]
 nested = [(f"n.{i}", part) for i, part in enumerate(parts)]

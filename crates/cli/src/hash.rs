@@ -14,6 +14,9 @@ const CHUNK: usize = 1 << 18;
 const EXCESS: u64 = 64 << 20;
 const TIMES: u64 = 16;
 
+/// Sources that claim no more than this are read without counting: it takes no second.
+const FREE: u64 = 512 << 20;
+
 /// What became of one tensor.
 #[derive(Debug)]
 pub(crate) enum Hashed {
@@ -25,7 +28,13 @@ pub(crate) enum Hashed {
 
 /// Hashes these tensors in parallel; the answers are in their order.
 pub(crate) fn all(source: &dyn TensorSource, tensors: &[usize]) -> Vec<Hashed> {
-    let mut hashes: Vec<Option<Hashed>> = tensors.par_iter().map(|index| now(source, *index, &mut 0)).collect();
+    let listing = source.listing();
+    let paid = paid_for(source, tensors, |index| listing.tensors[index].bytes.unwrap_or(0));
+    let mut hashes: Vec<Option<Hashed>> = tensors
+        .par_iter()
+        .zip(&paid)
+        .map(|(index, paid)| if *paid { now(source, *index, &mut 0) } else { Some(Hashed::TooLarge) })
+        .collect();
     // Those that exceed their storage share one allowance, given in listing order so that the answer is always the same.
     let mut allowance = EXCESS;
     hashes
@@ -33,6 +42,35 @@ pub(crate) fn all(source: &dyn TensorSource, tensors: &[usize]) -> Vec<Hashed> {
         .zip(tensors)
         .map(|(hash, index)| hash.take().or_else(|| now(source, *index, &mut allowance)).unwrap_or(Hashed::TooLarge))
         .collect()
+}
+
+/// Which of these tensors their source pays for: many views of one storage add up, however modest each is. The first
+/// ones of the list are read as long as all together stay below [`TIMES`] what is really there.
+///
+/// `cost` is what reading the tensor at an index takes, in bytes.
+pub(crate) fn paid_for(source: &dyn TensorSource, tensors: &[usize], cost: impl Fn(usize) -> u64) -> Vec<bool> {
+    let costs: Vec<u64> = tensors.iter().map(|index| cost(*index)).collect();
+    if costs.iter().copied().fold(0, u64::saturating_add) <= FREE {
+        return vec![true; tensors.len()];
+    }
+    let mut places = Vec::new();
+    // What must be unpacked is bounded by the reader; what is at hand counts once, however many tensors share it.
+    let mut held = 0u64;
+    for (index, cost) in tensors.iter().zip(&costs) {
+        match source.place(*index) {
+            Some(place) => places.push((place.start, place.end)),
+            None => held = held.saturating_add(*cost),
+        }
+    }
+    places.sort_unstable();
+    let mut end = 0;
+    for (start, stop) in places {
+        held = held.saturating_add(stop.saturating_sub(start.max(end)) as u64);
+        end = end.max(stop);
+    }
+    let mut left = held.saturating_mul(TIMES).saturating_add(FREE);
+    let pay = |cost: u64| left.checked_sub(cost).map(|rest| left = rest).is_some();
+    costs.into_iter().map(pay).collect()
 }
 
 /// `None` when the tensor claims more than `allowance` beyond what it holds.

@@ -4,6 +4,9 @@ use crate::error::Fault;
 use std::sync::Arc;
 use twinscope_tensor::{Bytes, DType, Finding, FindingKind, Meta, Plain, PlainValue, ReadError, Shape, Skipped, View};
 
+/// Findings of one kind that are told.
+const MOST_FINDINGS: usize = 200;
+
 /// One tensor of a file.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -40,6 +43,17 @@ impl Entry {
             Data::View(view) => Ok((**view).clone()),
             Data::Lazy(lazy) => lazy.view(),
             Data::None(why) => Err(ReadError::NoData { why }),
+        }
+    }
+}
+
+impl Entry {
+    /// See [`twinscope_tensor::TensorSource::place`].
+    pub(crate) fn place(&self) -> Option<std::ops::Range<usize>> {
+        match &self.data {
+            Data::Plain(bytes) => Some(bytes.as_ptr().addr()..bytes.as_ptr().addr() + bytes.len()),
+            Data::View(view) => Some(view.place()),
+            Data::Lazy(_) | Data::None(_) => None,
         }
     }
 }
@@ -96,9 +110,11 @@ impl Contents {
 
     pub(crate) fn find(&mut self, kind: FindingKind, text: impl Into<String>) {
         let finding = Finding { kind, text: text.into() };
-        // A hostile file can ask a million times; once is enough to say so.
-        if !self.findings.contains(&finding) {
-            self.findings.push(finding);
+        // A hostile file can ask a million times; once is enough to say so, and each is compared with all before it.
+        let alike = self.findings.iter().filter(|found| found.kind == kind).count();
+        if alike < MOST_FINDINGS && !self.findings.contains(&finding) {
+            let text = if alike + 1 < MOST_FINDINGS { finding.text } else { "more of the same, not told one by one".to_owned() };
+            self.findings.push(Finding { kind, text });
         }
     }
 

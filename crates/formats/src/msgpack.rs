@@ -20,7 +20,9 @@ const FREE_LISTING: u64 = 16 << 20;
 const CHUNKED: &[u8] = b"__msgpack_chunked_array__";
 
 pub(crate) fn recognise(input: &Input) -> bool {
-    matches!(input.extension().as_str(), "msgpack" | "flax") && matches!(input.bytes.first(), Some(0x80..=0x8f | 0xde | 0xdf))
+    // A tree, or one array that is nothing else.
+    let begins = matches!(input.bytes.first(), Some(0x80..=0x8f | 0xde | 0xdf | 0xc7..=0xc9 | 0xd4..=0xd8));
+    begins && matches!(input.extension().as_str(), "msgpack" | "flax")
 }
 
 pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> {

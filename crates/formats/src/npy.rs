@@ -2,12 +2,14 @@
 //!
 //! The literal is parsed, never evaluated: strings, integers, booleans, `None`, lists, tuples and dicts, nested to a
 //! bound. Fortran order and foreign byte order become views over the map. Records keep the bytes of the file, each field
-//! in the byte order its `descr` (in the tensor's metadata) says. Object arrays are pickles and are refused here.
+//! in the byte order its `descr` (in the tensor's metadata) says. An array of objects is a pickle: what tensors it holds are
+//! listed, nothing of it is executed.
 
 use crate::{
     contents::{Contents, Data, Entry},
     error::Fault,
     input::{Context, Input},
+    torch,
 };
 use twinscope_tensor::{Bytes, DType, FindingKind, Meta, Shape, TimeUnit, View};
 
@@ -26,6 +28,10 @@ pub(crate) fn recognise(input: &Input) -> bool {
 pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> {
     let mut contents = Contents::new("npy");
     let header = Header::parse(&input.bytes, context.limits.rank)?;
+    if header.objects {
+        let pickle = input.bytes.slice(header.start..input.bytes.len() as u64).expect("the header was inside");
+        return objects(&pickle, context, contents);
+    }
     let need = header.byte_len()?;
     let rest = input.bytes.len() as u64 - header.start;
     if rest < need {
@@ -41,14 +47,34 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
     }
     let bytes = input.bytes.slice(header.start..header.start + need).expect("just compared with the file's length");
     contents.entries.push(header.entry(String::new(), bytes)?);
+    if contents.entries[0].dtype == DType::F8E5M2 {
+        contents.find(FindingKind::Odd, "NumPy has no type `f1`; ml_dtypes writes float8_e5m2 that way");
+    }
     Ok(contents)
+}
+
+/// The tensors inside an array of objects (`np.save` of a dict), told to be what NumPy refuses to load by default.
+pub(crate) fn objects(pickle: &Bytes, context: &Context, mut contents: Contents) -> Result<Contents, Fault> {
+    let read = torch::plain::read_pickle(pickle, context, &mut contents);
+    contents.find(FindingKind::Odd, "an object array: a pickle, which NumPy loads only with allow_pickle; nothing of it is executed");
+    let attacked = contents.findings.iter().any(|finding| finding.kind.is_attack());
+    match read {
+        Ok(_) => Ok(contents),
+        Err(fault) if attacked => {
+            contents.skip("the rest", fault);
+            Ok(contents)
+        }
+        Err(fault) => Err(Fault::Unsupported { what: format!("an object array, whose pickle cannot be followed: {fault}") }),
+    }
 }
 
 /// What stands before the elements.
 #[derive(Debug)]
 pub(crate) struct Header {
-    /// `None` for objects: what follows is a pickle.
+    /// `None` for objects, alone or in records.
     pub(crate) dtype: Option<DType>,
+    /// The elements are objects and nothing else: what follows is a pickle.
+    pub(crate) objects: bool,
     pub(crate) shape: Shape,
     pub(crate) big_endian: bool,
     pub(crate) fortran: bool,
@@ -116,7 +142,8 @@ impl Header {
         if matches!(item.dtype, Some(DType::Struct(_))) {
             meta.get_or_insert_default().insert("descr".to_owned(), descr.to_json());
         }
-        Ok(Self { dtype: item.dtype, shape: shape.into(), big_endian: item.big_endian, fortran, meta, start })
+        let objects = item.dtype.is_none() && matches!(descr, Literal::Str(_));
+        Ok(Self { dtype: item.dtype, objects, shape: shape.into(), big_endian: item.big_endian, fortran, meta, start })
     }
 
     /// What the elements take. Object arrays have no such number and are refused.
@@ -248,6 +275,8 @@ impl Item {
                 ('u', 2) => DType::U16,
                 ('u', 4) => DType::U32,
                 ('u', 8) => DType::U64,
+                // Not NumPy's: the one type of ml_dtypes that calls itself a float of one byte.
+                ('f', 1) => DType::F8E5M2,
                 ('f', 2) => DType::F16,
                 ('f', 4) => DType::F32,
                 ('f', 8) => DType::F64,

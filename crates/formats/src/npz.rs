@@ -11,7 +11,7 @@ use crate::{
     npy,
 };
 use std::{io::Read, sync::Arc};
-use twinscope_tensor::{Bytes, FindingKind, Plain, ReadError, View};
+use twinscope_tensor::{Bytes, FindingKind, Plain, ReadError, Skipped, View};
 
 /// What the headers of all deflated members may take together, beyond what the archive's size earns. One takes 128 bytes.
 const FREE_HEADERS: u64 = 8 << 20;
@@ -44,16 +44,24 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
             contents.value(entry.name, Plain::Bytes(entry.unpacked_len));
             continue;
         };
-        match member(input, entry, context, &mut headers, &mut contents) {
-            Ok(tensor) => contents.entries.push(Entry { name, ..tensor }),
+        match member(input, &name, entry, context, &mut headers, &mut contents) {
+            Ok(Some(tensor)) => contents.entries.push(Entry { name, ..tensor }),
+            Ok(None) => {}
             Err(fault) => contents.skip(name, fault),
         }
     }
     Ok(contents)
 }
 
-/// One array, its name left to the caller.
-fn member(input: &Input, entry: ZipEntry, context: &Context, headers: &mut u64, contents: &mut Contents) -> Result<Entry, Fault> {
+/// One array, its name left to the caller; `None` for an array of objects, whose tensors are listed here.
+fn member(
+    input: &Input,
+    name: &str,
+    entry: ZipEntry,
+    context: &Context,
+    headers: &mut u64,
+    contents: &mut Contents,
+) -> Result<Option<Entry>, Fault> {
     if let Some(fault) = entry.fault {
         return Err(fault);
     }
@@ -63,6 +71,12 @@ fn member(input: &Input, entry: ZipEntry, context: &Context, headers: &mut u64, 
         Method::Other(method) => return Err(Fault::Unsupported { what: format!("packed with method {method}") }),
     };
     let mut header = npy::Header::parse(&bytes, context.limits.rank)?;
+    if header.objects {
+        let whole = entry.open(&input.bytes, &context.cache, &context.limits)?;
+        let pickle = whole.slice(header.start..whole.len() as u64).ok_or_else(|| Fault::Truncated { what: "the pickle".to_owned() })?;
+        inside(name, npy::objects(&pickle, context, Contents::new("npy"))?, contents);
+        return Ok(None);
+    }
     let need = header.byte_len()?;
     let has = entry.unpacked_len.saturating_sub(header.start);
     if has < need {
@@ -74,13 +88,26 @@ fn member(input: &Input, entry: ZipEntry, context: &Context, headers: &mut u64, 
     let range = header.start..header.start + need;
     if entry.method == Method::Stored {
         let bytes = bytes.slice(range).ok_or_else(|| Fault::Truncated { what: format!("{need} bytes of elements") })?;
-        return header.entry(String::new(), bytes);
+        return header.entry(String::new(), bytes).map(Some);
     }
     let (dtype, shape) = (header.dtype.expect("byte_len refuses objects"), header.shape.clone());
     let meta = header.meta.take();
     let archive = input.bytes.clone();
     let packed = Packed { archive, entry, header, range, cache: Arc::clone(&context.cache), limits: context.limits };
-    Ok(Entry { name: String::new(), dtype, shape, meta, data: Data::Lazy(Arc::new(packed)) })
+    Ok(Some(Entry { name: String::new(), dtype, shape, meta, data: Data::Lazy(Arc::new(packed)) }))
+}
+
+/// What an array of objects holds, under the member's name.
+fn inside(member: &str, objects: Contents, contents: &mut Contents) {
+    let named = |name: &str| if name.is_empty() { member.to_owned() } else { format!("{member}.{name}") };
+    for value in objects.values {
+        contents.value(named(&value.name), value.value);
+    }
+    contents.entries.extend(objects.entries.into_iter().map(|entry| Entry { name: named(&entry.name), ..entry }));
+    contents.skipped.extend(objects.skipped.into_iter().map(|skipped| Skipped { name: named(&skipped.name), ..skipped }));
+    for finding in objects.findings {
+        contents.find(finding.kind, format!("`{member}`: {}", finding.text));
+    }
 }
 
 /// Inflates no more than the array's header.

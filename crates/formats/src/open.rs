@@ -190,4 +190,8 @@ impl TensorSource for Source {
     fn view(&self, index: usize) -> Result<View, ReadError> {
         self.entries[index].view()
     }
+
+    fn place(&self, index: usize) -> Option<std::ops::Range<usize>> {
+        self.entries[index].place()
+    }
 }

@@ -4,6 +4,7 @@
 //! gathers one tensor when somebody asks for it.
 
 use crate::{DType, Shape, Shrunk, View, ViewError};
+use std::ops::Range;
 
 /// More facts about a tensor than every format has: `param`, `requires_grad`, `layout`, `rank`, `step`, `dims`, ...
 /// Boxed because most tensors have none and there can be 100,000 of them.
@@ -147,4 +148,9 @@ pub trait TensorSource: Send + Sync {
 
     /// The tensor at this index of the listing.
     fn view(&self, index: usize) -> Result<View, ReadError>;
+
+    /// The addresses of the bytes behind a tensor, where they are at hand: tensors that overlap share a storage.
+    fn place(&self, _index: usize) -> Option<Range<usize>> {
+        None
+    }
 }

@@ -160,6 +160,12 @@ impl View {
         self.bytes.len() as u64
     }
 
+    /// The addresses of [`View::stored_len`]'s bytes.
+    pub fn place(&self) -> std::ops::Range<usize> {
+        let start = self.bytes.as_ptr().addr();
+        start..start + self.bytes.len()
+    }
+
     /// See [`crate::Storage::check`]: ask after reading.
     pub fn check(&self) -> Result<(), Shrunk> {
         self.bytes.check()

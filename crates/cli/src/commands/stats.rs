@@ -124,12 +124,27 @@ fn largest_first(a: Option<f64>, b: Option<f64>) -> Ordering {
     }
 }
 
+const TOO_OFTEN: &str = "the tensors of this source claim its bytes too many times over; name this one with --only";
+
 type Unread<'a> = Vec<(&'a str, String)>;
 
 /// Measures in parallel, within each tensor and across them; the answers are in listing order.
 fn measure_all<'a>(opened: &'a Opened, tensors: &[usize]) -> (Vec<Measure>, Unread<'a>) {
-    let all: Vec<Result<Measure, (&str, String)>> =
-        tensors.par_iter().map(|index| measure(opened, *index).map_err(|reason| (opened.info(*index).name.as_str(), reason))).collect();
+    let source = &*opened.source;
+    // Views that are at hand tell what measuring them takes; what must be unpacked takes what it claims.
+    let paid = hash::paid_for(source, tensors, |index| match source.place(index).map(|_| source.view(index)) {
+        Some(Ok(view)) => once(&view).byte_len().unwrap_or(0),
+        Some(Err(_)) => 0,
+        None => opened.info(index).bytes.unwrap_or(0),
+    });
+    let all: Vec<Result<Measure, (&str, String)>> = tensors
+        .par_iter()
+        .zip(&paid)
+        .map(|(index, paid)| {
+            let measured = if *paid { measure(opened, *index) } else { Err(TOO_OFTEN.to_owned()) };
+            measured.map_err(|reason| (opened.info(*index).name.as_str(), reason))
+        })
+        .collect();
     let (mut measures, mut unread) = (Vec::with_capacity(all.len()), Vec::new());
     for one in all {
         match one {

@@ -51,6 +51,9 @@ impl Row {
 /// A column that gives way when the terminal is too narrow keeps at least this much.
 const NARROWEST: usize = 16;
 
+/// Nor is it made wider than this for the sake of a few.
+const WIDEST: usize = 120;
+
 /// Writes a title row and `rows` rows. `fill` is asked twice for each row and answers alike. With a `width` the column
 /// called `gives_way` is shortened to fit; without one nothing is.
 pub(crate) fn write(
@@ -66,8 +69,10 @@ pub(crate) fn write(
     for index in 0..rows {
         row.clear();
         fill(index, &mut row);
-        for (width, cell) in widths.iter_mut().zip(row.cells()) {
-            *width = (*width).max(chars(cell));
+        for ((width, cell), column) in widths.iter_mut().zip(row.cells()).zip(columns) {
+            // One endless name must not push the columns of all others out of sight; it does so in its own row only.
+            let most = if column.title == gives_way { WIDEST } else { usize::MAX };
+            *width = (*width).max(chars(cell).min(most));
         }
     }
     if let (Some(limit), Some(elastic)) = (width, columns.iter().position(|column| column.title == gives_way)) {
@@ -75,22 +80,29 @@ pub(crate) fn write(
         let over = total.saturating_sub(limit);
         widths[elastic] = widths[elastic].min(widths[elastic].saturating_sub(over).max(NARROWEST));
     }
-    line(out, columns, &widths, columns.iter().map(|column| column.title))?;
+    let whole = width.is_none();
+    line(out, columns, &widths, whole, columns.iter().map(|column| column.title))?;
     for index in 0..rows {
         row.clear();
         fill(index, &mut row);
-        line(out, columns, &widths, row.cells())?;
+        line(out, columns, &widths, whole, row.cells())?;
     }
     Ok(())
 }
 
-fn line<'a>(out: &mut dyn Write, columns: &[Column], widths: &[usize], cells: impl Iterator<Item = &'a str>) -> io::Result<()> {
+fn line<'a>(
+    out: &mut dyn Write,
+    columns: &[Column],
+    widths: &[usize],
+    whole: bool,
+    cells: impl Iterator<Item = &'a str>,
+) -> io::Result<()> {
     // Blanks are owed, not written, so that no line ends with them.
     let mut owed = 0;
     for (at, ((column, width), cell)) in columns.iter().zip(widths).zip(cells).enumerate() {
-        let shortened = (chars(cell) > *width).then(|| human::shorten(cell, *width));
+        let shortened = (!whole && chars(cell) > *width).then(|| human::shorten(cell, *width));
         let cell = shortened.as_deref().unwrap_or(cell);
-        let pad = width - chars(cell);
+        let pad = width.saturating_sub(chars(cell));
         owed += if at > 0 { 2 } else { 0 } + if column.right { pad } else { 0 };
         if !cell.is_empty() {
             write!(out, "{:owed$}{cell}", "")?;

@@ -20,7 +20,7 @@ fn dtype(graph: &Graph, id: Id) -> Result<Kind, Fault> {
     if !graph.global_name(function).is_some_and(|name| name == "numpy.dtype" || name.ends_with(".dtype")) {
         return Err(bad("no NumPy dtype"));
     }
-    let code = arguments.first().and_then(|first| graph.text(*first));
+    let code = arguments.first().and_then(|first| graph.text(*first).or_else(|| extension(graph, *first)));
     let state = graph.extra(id).and_then(|extra| graph.sequence(extra.state).map(std::borrow::Cow::into_owned)).unwrap_or_default();
     let order = state.get(1).and_then(|id| graph.text(*id)).unwrap_or_default().into_owned();
     let big = order == ">" || code.as_ref().is_some_and(|code| code.starts_with('>'));
@@ -41,6 +41,12 @@ fn dtype(graph: &Graph, id: Id) -> Result<Kind, Fault> {
     plain(code, unit)
         .map(|dtype| (dtype, big))
         .ok_or_else(|| bad(if code.starts_with('O') { "NumPy objects".to_owned() } else { format!("NumPy's `{code}`") }))
+}
+
+/// `numpy.dtype(ml_dtypes.bfloat16)`: types from outside NumPy are given as classes, not as codes.
+fn extension(graph: &Graph, id: Id) -> Option<std::borrow::Cow<'_, str>> {
+    let name = graph.global_name(id)?.strip_prefix("ml_dtypes.")?;
+    Some(name.rsplit('.').next()?.into())
 }
 
 fn plain(code: &str, unit: impl Fn() -> Option<TimeUnit>) -> Option<DType> {
@@ -136,11 +142,32 @@ pub(super) fn scalar(graph: &Graph, arguments: &[Id]) -> Result<Layout, Fault> {
     build(graph, dtype(graph, *kind)?, Shape::scalar(), false, *data)
 }
 
-/// `_frombuffer(data, dtype, shape, order)`: protocol 5.
+/// `_frombuffer(data, dtype, shape, order[, axes])`: protocol 5. Order `K` is row-major with its axes permuted after.
 pub(super) fn from_buffer(graph: &Graph, arguments: &[Id]) -> Result<Layout, Fault> {
     let [data, kind, shape, rest @ ..] = arguments else {
         return Err(Fault::CorruptPickle { what: "a NumPy array without its shape".into() });
     };
-    let fortran = rest.first().and_then(|order| graph.text(*order)).is_some_and(|order| order == "F");
-    build(graph, dtype(graph, *kind)?, shape_of(graph, *shape)?, fortran, *data)
+    let order = rest.first().and_then(|order| graph.text(*order)).unwrap_or_default();
+    let layout = build(graph, dtype(graph, *kind)?, shape_of(graph, *shape)?, order == "F", *data)?;
+    match rest.get(1) {
+        Some(axes) if order == "K" => permuted(graph, layout, *axes),
+        _ => Ok(layout),
+    }
+}
+
+fn permuted(graph: &Graph, layout: Layout, axes: Id) -> Result<Layout, Fault> {
+    let rank = layout.shape.rank();
+    let wrong = || Fault::BadShape { what: format!("axes that are no permutation of {rank} dimensions") };
+    let axes = match graph.node(axes) {
+        Node::None => return Ok(layout),
+        _ => graph.sequence(axes).ok_or_else(wrong)?,
+    };
+    let axes: Option<Vec<usize>> = axes.iter().map(|axis| usize::try_from(graph.int(*axis)?).ok().filter(|axis| *axis < rank)).collect();
+    let axes = axes.filter(|axes| axes.len() == rank).ok_or_else(wrong)?;
+    if (0..rank).any(|axis| !axes.contains(&axis)) {
+        return Err(wrong());
+    }
+    let shape: Vec<u64> = axes.iter().map(|axis| layout.shape.dims()[*axis]).collect();
+    let strides = axes.iter().map(|axis| layout.strides[*axis]).collect();
+    Ok(Layout { shape: Shape::from(shape), strides, ..layout })
 }

@@ -97,15 +97,7 @@ impl Sparse {
             let inner = Shape::from(shape[rank..].to_vec()).elements();
             return inner.ok_or_else(|| Fault::Overflow { what: format!("a shape of {}", self.shape) });
         }
-        let blocks = matches!(self.format, Format::Bsr | Format::Bsc);
-        let fits = if blocks { values.len() == 3 && values[1] > 0 && values[2] > 0 } else { values.len() == 1 };
-        if shape.len() != 2 || !fits {
-            return Err(Fault::Unsupported { what: format!("a batched or hybrid {} tensor of {}", self.format.name(), self.shape) });
-        }
-        if blocks && (!shape[0].is_multiple_of(values[1]) || !shape[1].is_multiple_of(values[2])) {
-            return Err(self.bad(format!("blocks of {:?}", &values[1..])));
-        }
-        Ok(1)
+        self.grid().map(|grid| grid.inner)
     }
 
     /// Where each run of values goes, sorted.
@@ -140,27 +132,67 @@ impl Sparse {
         Ok(places)
     }
 
-    fn compressed(&self) -> Result<Vec<Place>, Fault> {
-        let (pointers, plain) = (self.indices[0].integers()?, self.indices[1].integers()?);
-        let (shape, values) = (self.shape.dims(), self.values.shape.dims());
-        let (height, width) = if values.len() == 3 { (values[1], values[2]) } else { (1, 1) };
-        let by_row = matches!(self.format, Format::Csr | Format::Bsr);
-        let (lines, across) = if by_row { (shape[0] / height, shape[1] / width) } else { (shape[1] / width, shape[0] / height) };
-        if pointers.len() as u64 != lines + 1 || plain.len() as u64 != values[0] {
-            return Err(self.bad(format!("{} pointers and {} indices for {} values", pointers.len(), plain.len(), values[0])));
+    /// How a compressed tensor is cut up: `batch + [rows, columns] + inner`, with `values` of
+    /// `batch + [count] + blocks + inner`.
+    fn grid(&self) -> Result<Grid, Fault> {
+        let (shape, values, pointers) = (self.shape.dims(), self.values.shape.dims(), self.indices[0].shape.dims());
+        let wrong = || self.bad(format!("pointers of {pointers:?} and values of {values:?}"));
+        let batch = pointers.len().checked_sub(1).ok_or_else(wrong)?;
+        let blocked = matches!(self.format, Format::Bsr | Format::Bsc);
+        let inner_at = batch + if blocked { 3 } else { 1 };
+        if batch + 2 > shape.len() || values.len() != shape.len() - 2 + if blocked { 3 } else { 1 } {
+            return Err(wrong());
         }
+        let plain = self.indices[1].shape.dims();
+        let alike = pointers[..batch] == shape[..batch] && plain.get(..batch) == Some(&shape[..batch]) && values[..batch] == shape[..batch];
+        if !alike || plain.len() != batch + 1 || plain[batch] != values[batch] || values[inner_at..] != shape[batch + 2..] {
+            return Err(wrong());
+        }
+        let (height, width) = if blocked { (values[batch + 1], values[batch + 2]) } else { (1, 1) };
+        let (rows, columns) = (shape[batch], shape[batch + 1]);
+        if height == 0 || width == 0 || !rows.is_multiple_of(height) || !columns.is_multiple_of(width) {
+            return Err(self.bad(format!("blocks of [{height}, {width}]")));
+        }
+        // Values that repeat themselves by strides could stand for more places than the file pays for.
+        let held = self.values.shape.elements().and_then(|elements| self.values.dtype.byte_len(elements));
+        if held.is_none_or(|held| held > self.values.origin.len()) {
+            return Err(self.bad(format!("values of {values:?} over {} bytes", self.values.origin.len())));
+        }
+        let by_row = matches!(self.format, Format::Csr | Format::Bsr);
+        let (lines, across) = if by_row { (rows / height, columns / width) } else { (columns / width, rows / height) };
+        if pointers[batch] != lines + 1 {
+            return Err(self.bad(format!("{} pointers for {lines} rows or columns", pointers[batch])));
+        }
+        let batches = shape[..batch].iter().product();
+        let inner = shape[batch + 2..].iter().product();
+        Ok(Grid { batches, count: values[batch], rows, columns, height, width, lines, across, by_row, inner })
+    }
+
+    fn compressed(&self) -> Result<Vec<Place>, Fault> {
+        let grid = self.grid()?;
+        let (pointers, plain) = (self.indices[0].integers()?, self.indices[1].integers()?);
         let mut places = Vec::new();
-        for (line, ends) in pointers.windows(2).enumerate() {
-            let span = usize::try_from(ends[0]).ok().zip(usize::try_from(ends[1]).ok()).filter(|(a, b)| a <= b && *b <= plain.len());
-            let (start, end) = span.ok_or_else(|| Fault::OutOfBounds { what: format!("pointers {ends:?} into {} values", plain.len()) })?;
-            for (run, index) in plain.iter().enumerate().take(end).skip(start) {
-                let other = u64::try_from(*index).ok().filter(|index| *index < across);
-                let other = other.ok_or_else(|| Fault::OutOfBounds { what: format!("index {index} of a dimension of {across}") })?;
-                let (row, column) = if by_row { (line as u64, other) } else { (other, line as u64) };
-                for y in 0..height {
-                    for x in 0..width {
-                        places.push(((row * height + y) * shape[1] + column * width + x, (run as u64 * height + y) * width + x));
-                    }
+        // Without values there is nothing to place, however many batches are claimed.
+        let batches = if plain.is_empty() { 0 } else { grid.batches };
+        for batch in 0..batches {
+            let first = batch * (grid.lines + 1);
+            for line in 0..grid.lines {
+                let at = (first + line) as usize;
+                let ends = [pointers[at], pointers[at + 1]];
+                let span = u64::try_from(ends[0]).ok().zip(u64::try_from(ends[1]).ok()).filter(|(a, b)| a <= b && *b <= grid.count);
+                let (start, end) =
+                    span.ok_or_else(|| Fault::OutOfBounds { what: format!("pointers {ends:?} into {} values", grid.count) })?;
+                for run in batch * grid.count + start..batch * grid.count + end {
+                    let index = plain[run as usize];
+                    let across = grid.across;
+                    let other = u64::try_from(index).ok().filter(|index| *index < across);
+                    let other = other.ok_or_else(|| Fault::OutOfBounds { what: format!("index {index} of a dimension of {across}") })?;
+                    let (row, column) = if grid.by_row { (line, other) } else { (other, line) };
+                    grid.place(batch, row, column, run, &mut places);
+                }
+                // Overlapping spans could name every value once for each row.
+                if places.len() as u64 > self.values.shape.elements().unwrap_or(0) {
+                    return Err(self.bad("pointers that go over the values twice"));
                 }
             }
         }
@@ -206,6 +238,36 @@ impl Sparse {
             pad(out, len - at)
         })?;
         View::new(dtype, self.shape.clone(), bytes).map_err(Fault::from)
+    }
+}
+
+/// The sizes of a compressed tensor.
+struct Grid {
+    batches: u64,
+    /// Values, or blocks of them, in each batch.
+    count: u64,
+    rows: u64,
+    columns: u64,
+    height: u64,
+    width: u64,
+    /// Rows or columns of blocks, and how many blocks each is long.
+    lines: u64,
+    across: u64,
+    by_row: bool,
+    /// Dense elements that follow each position.
+    inner: u64,
+}
+
+impl Grid {
+    fn place(&self, batch: u64, row: u64, column: u64, run: u64, places: &mut Vec<Place>) {
+        for y in 0..self.height {
+            for x in 0..self.width {
+                let row = batch * self.rows + row * self.height + y;
+                let to = row * self.columns + column * self.width + x;
+                let from = (run * self.height + y) * self.width + x;
+                places.push((to * self.inner, from * self.inner));
+            }
+        }
     }
 }
 

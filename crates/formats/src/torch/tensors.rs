@@ -201,7 +201,11 @@ impl Rebuilder<'_> {
             }
             _ => return Err(corrupt("a tensor whose storage is no storage")),
         };
-        let parts = self.graph.sequence(pid).ok_or_else(|| corrupt("a persistent id that is no tuple"))?;
+        let parts = self.graph.sequence(pid).ok_or_else(|| {
+            corrupt(
+                "its storage is named by text, not by a tuple (torch.save with protocol 0 writes such files, and torch.load refuses them)",
+            )
+        })?;
         let tag = parts.first().and_then(|tag| self.graph.text(*tag));
         if tag.as_deref() != Some("storage") || parts.len() < 5 {
             return Err(corrupt(format!("a persistent id of {} parts, tagged {tag:?}", parts.len())));

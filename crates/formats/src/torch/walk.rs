@@ -25,6 +25,9 @@ const AGAIN: u64 = 100_000;
 /// Plain values listed; a pickled vocabulary is not what anybody compares.
 const VALUES: usize = 100_000;
 
+/// Containers inside containers. What is deeper has a name that fills a screen, and no writer makes it.
+const DEEPEST: usize = 20_000;
+
 /// A string longer than this is an object, not a value.
 const LINE: usize = 4096;
 
@@ -49,7 +52,7 @@ pub(super) fn interpret(graph: &Graph, root: Id, storages: &dyn Storages, contex
     walk.run();
     let left_out = walk.left_out;
     if left_out > 0 {
-        contents.find(FindingKind::Odd, format!("{left_out} more values or repeated objects are not listed"));
+        contents.find(FindingKind::Odd, format!("{left_out} more values, repeated objects or objects nested too deeply are not listed"));
     }
 }
 
@@ -148,7 +151,12 @@ impl Walk<'_> {
                     return;
                 }
                 match self.rebuilder.tensors(id) {
-                    Ok(Some(tensors)) => tensors.into_iter().for_each(|tensor| self.list(tensor)),
+                    Ok(Some(tensors)) => {
+                        tensors.into_iter().for_each(|tensor| self.list(tensor));
+                        if self.has_attributes(id) {
+                            self.enter(id, name);
+                        }
+                    }
                     Ok(None) => match (quiet, self.plain(id)) {
                         (false, Some(value)) => self.value(value),
                         (true, Some(_)) => {}
@@ -175,12 +183,25 @@ impl Walk<'_> {
         }
     }
 
+    /// Whether this is a tensor that carries attributes of its own, which may be tensors too. Those of wrappers
+    /// (DTensor) are the tensor itself.
+    fn has_attributes(&self, id: Id) -> bool {
+        let Some((function, arguments)) = self.graph.call(id) else { return false };
+        let typed = matches!(self.graph.global_name(function), Some("torch._tensor._rebuild_from_type_v2"));
+        let inner = arguments.first().and_then(|inner| self.graph.global_name(*inner));
+        typed && inner.is_some_and(|inner| inner.starts_with("torch._utils._rebuild_") && !inner.ends_with("_wrapper_subclass"))
+    }
+
     fn enter(&mut self, id: Id, name: usize) {
         let (children, quiet) = self.children(id);
         if self.repeated {
             self.again = self.again.saturating_sub(children.len() as u64);
         }
         if children.is_empty() {
+            return;
+        }
+        if self.frames.len() >= DEEPEST {
+            self.left_out += 1;
             return;
         }
         self.on_path.insert(id);
