@@ -47,14 +47,12 @@ pub struct Part {
 
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    Measured(Box<Totals>),
+    /// With the measures that its profiles gave; the profiles themselves are dropped where they are large.
+    Measured(Box<Totals>, Measures),
     /// The shapes cannot be lined up.
     Incomparable(String),
     /// A side cannot be read.
-    Unreadable {
-        side: &'static str,
-        reason: String,
-    },
+    Unreadable { side: &'static str, reason: String },
     /// Stopped before its turn.
     NotReached,
     /// One of too many pairs of one source: its score comes from sketches, which were all that was read.
@@ -184,17 +182,21 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
         (settings.rtol.is_some() || settings.atol.is_some()).then(|| (settings.rtol.unwrap_or(0.0), settings.atol.unwrap_or(0.0)));
     let outcome = match totals(&*aligned.reference, &*aligned.candidate, &Options { profiles: way.profiles, top: TOP, tolerance }) {
         Ok(mut totals) => {
-            if totals.differing == 0 {
-                // Nothing to locate; the profiles of a vocabulary are megabytes.
+            let found = measures(&totals);
+            // The profiles of a vocabulary are megabytes, of a thousand pairs gigabytes; whoever looks at one pair measures it again.
+            if totals.differing == 0 || totals.profiles.iter().map(|profile| profile.error.len()).sum::<usize>() > KEPT_PROFILES {
                 totals.profiles = Vec::new();
             }
-            Outcome::Measured(Box::new(totals))
+            Outcome::Measured(Box::new(totals), found)
         }
         Err(error) => Outcome::Unreadable { side: "candidate", reason: error.to_string() },
     };
     watch.measured(left.iter().chain(&right).filter_map(View::byte_len).sum());
     Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), outcome }
 }
+
+/// Indices of all axes together up to which a pair keeps its profiles.
+const KEPT_PROFILES: usize = 4096;
 
 /// A view by stride 0 can claim any number of values. As many times what it holds, and as many bytes, are still read.
 const TIMES: u64 = 16;
@@ -237,7 +239,7 @@ pub fn measured_floors(
 ) -> Result<HashMap<usize, Measures>, PairError> {
     let plan = pairing::pair(reference, noise, settings)?;
     let measured = plan.pairs.par_iter().filter_map(|pair| match work(pair, reference, noise, settings, watch).outcome {
-        Outcome::Measured(totals) => Some((pair.reference[0], measures(&totals))),
+        Outcome::Measured(_, measures) => Some((pair.reference[0], measures)),
         Outcome::Incomparable(_) | Outcome::Unreadable { .. } | Outcome::NotReached | Outcome::Ranked => None,
     });
     Ok(measured.collect())
@@ -323,9 +325,10 @@ pub fn merge(
         };
         let mut lacks = |why, reason| (judged.unmeasured, judged.reason) = (Some(why), Some(reason));
         match part.outcome {
-            Outcome::Measured(totals) => {
+            Outcome::Measured(totals, measures) => {
                 let facts = Facts {
                     totals: &totals,
+                    measures,
                     dtypes,
                     reduction: longest,
                     parameter: is_parameter(first),

@@ -9,7 +9,7 @@
 //!
 //! With `--rtol` / `--atol` the rule is NumPy's instead, element by element: `|c - r| <= atol + rtol * |r|`.
 
-use crate::noise::{AMPLIFICATION, Measures, floor, measures};
+use crate::noise::{AMPLIFICATION, Measures, floor};
 use serde::Serialize;
 use twinscope_measure::Totals;
 use twinscope_tensor::DType;
@@ -68,6 +68,8 @@ const RECOVERED: f64 = 2.0;
 #[derive(Debug)]
 pub struct Facts<'a> {
     pub totals: &'a Totals,
+    /// Its [`measures`](crate::noise::measures).
+    pub measures: Measures,
     pub dtypes: [DType; 2],
     /// The longest sum that may have made one element.
     pub reduction: u64,
@@ -100,14 +102,14 @@ impl Judge {
             return (Verdict::Identical, None);
         }
         if facts.tolerance {
-            return if totals.beyond == Some(0) { (Verdict::Rounding, None) } else { self.diverge(facts, measures(totals)) };
+            return if totals.beyond == Some(0) { (Verdict::Rounding, None) } else { self.diverge(facts, facts.measures) };
         }
         let Some(own_floor) =
             facts.measured_floor.map(|measured| measured.map(|m| MEASURED * m)).or_else(|| floor(facts.dtypes, facts.reduction))
         else {
-            return self.diverge(facts, measures(totals));
+            return self.diverge(facts, facts.measures);
         };
-        let found = measures(totals);
+        let found = facts.measures;
         let bound = self.bound(&own_floor, facts.parameter);
         if totals.nonfinite_differing > 0 || !below(&found, &bound) {
             return self.diverge(facts, found);
@@ -151,6 +153,7 @@ fn max(a: &Measures, b: &Measures) -> Measures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::noise::measures;
     use twinscope_measure::Profile;
 
     /// A pair with this relative error everywhere.
@@ -168,7 +171,15 @@ mod tests {
     }
 
     fn facts(totals: &Totals, dtype: DType) -> Facts<'_> {
-        Facts { totals, dtypes: [dtype; 2], reduction: 64, parameter: false, measured_floor: None, tolerance: false }
+        Facts {
+            totals,
+            measures: measures(totals),
+            dtypes: [dtype; 2],
+            reduction: 64,
+            parameter: false,
+            measured_floor: None,
+            tolerance: false,
+        }
     }
 
     fn run(errors: &[f64], dtype: DType) -> Vec<(Verdict, Option<Origin>)> {
