@@ -128,4 +128,4 @@ case("escapes", model([good, external("up", [1], location="../secret"), external
      skipped=["up", "absolute", "windows", "gone"], findings=["path_escape"] * 3)
 case("no_graph", b"\x08\x0a", error="no graph")
 case("overlong_number", b"\x08" + b"\xff" * 12, error="longer than ten bytes")
-case("empty", b"", error="no graph")
+case("empty", b"", error="an empty file")

@@ -145,6 +145,47 @@ mod tests {
         assert!(!is_unreasonable(&view));
     }
 
+    /// Views of one storage, or of many.
+    struct Many(twinscope_tensor::Listing, Vec<View>);
+
+    impl Many {
+        fn of(views: Vec<View>) -> Self {
+            let info = |view: &View| twinscope_tensor::TensorInfo {
+                name: String::new(),
+                dtype: view.dtype(),
+                shape: view.shape().clone(),
+                bytes: view.byte_len(),
+                meta: None,
+            };
+            Self(twinscope_tensor::Listing { tensors: views.iter().map(info).collect(), ..Default::default() }, views)
+        }
+    }
+
+    impl TensorSource for Many {
+        fn listing(&self) -> &twinscope_tensor::Listing {
+            &self.0
+        }
+        fn view(&self, index: usize) -> Result<View, ReadError> {
+            Ok(self.1[index].clone())
+        }
+        fn place(&self, index: usize) -> Option<std::ops::Range<usize>> {
+            Some(self.1[index].place())
+        }
+    }
+
+    #[test]
+    fn a_thousand_views_of_one_storage_are_paid_for_once() {
+        let storage = Bytes::from(vec![0u8; 1 << 20]);
+        let view = |_| View::new(DType::U8, Shape::from([1 << 20]), storage.clone()).unwrap();
+        let (few, many) = (Many::of((0..10).map(view).collect()), Many::of((0..1000).map(view).collect()));
+        let count = |source: &Many| {
+            let all: Vec<usize> = (0..source.1.len()).collect();
+            paid_for(source, &all, |index| source.0.tensors[index].bytes.unwrap()).into_iter().filter(|paid| *paid).count()
+        };
+        assert_eq!(count(&few), 10);
+        assert_eq!(count(&many), 512 + 16, "what is free, and sixteen times what is there");
+    }
+
     #[test]
     fn zero_width_elements_cost_nothing_however_many() {
         let view = View::strided(DType::Str(0), Shape::from([1 << 40]), vec![0], 0, Bytes::from(vec![])).unwrap();

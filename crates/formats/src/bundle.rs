@@ -146,7 +146,12 @@ pub(crate) fn assemble(format: &'static str, members: Vec<Member>, context: &Con
     let (members, indexes) = take_indexes(members, context);
     read_all(members, &indexes, context, &mut contents);
     if contents.is_empty() && !contents.ordered {
-        return Err(Fault::Missing { what: format!("none of the {looked_at} files inside is a tensor file") });
+        let what = match looked_at {
+            0 => "there is no file inside".to_owned(),
+            1 => "the one file inside is no tensor file".to_owned(),
+            _ => format!("none of the {looked_at} files inside is a tensor file"),
+        };
+        return Err(Fault::NoTensors { what });
     }
     Ok(contents)
 }

@@ -122,3 +122,20 @@ impl Contents {
         self.entries.is_empty() && self.values.is_empty() && self.skipped.is_empty() && self.findings.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oddities_without_end_do_not_hide_an_attack() {
+        let mut contents = Contents::new("pickle");
+        for number in 0..10_000 {
+            contents.find(FindingKind::Odd, format!("odd {number}"));
+        }
+        contents.find(FindingKind::UnsafeGlobal, "asks to call os.system; not executed");
+        assert_eq!(contents.findings.len(), MOST_FINDINGS + 1);
+        assert_eq!(contents.findings[MOST_FINDINGS - 1].text, "more of the same, not told one by one");
+        assert!(contents.findings.last().unwrap().kind.is_attack());
+    }
+}

@@ -1,7 +1,11 @@
 //! Why a file cannot be opened: the fact with its numbers, and apart from it one next step.
 
+use crate::filekind;
 use std::{io, path::PathBuf};
 use twinscope_tensor::{Shrunk, ViewError};
+
+const READABLE: &str = "readable are torch (.pt .pth .bin .ckpt .pkl .pt2), .safetensors, .npy, .npz, .gguf, .onnx, .h5, .keras, .msgpack, \
+                        raw numbers with --raw, and archives or folders of these";
 
 /// Why nothing could be read from a file. One bad tensor among good ones is not this: it is listed under `skipped`.
 #[derive(Debug, thiserror::Error)]
@@ -25,9 +29,14 @@ impl OpenError {
             OpenError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Some("check the path"),
             OpenError::Io { .. } | OpenError::Shrunk(_) => None,
             OpenError::Unrecognised { found: "a Git LFS pointer", .. } => Some("fetch the file itself with `git lfs pull`"),
-            OpenError::Unrecognised { .. } => {
-                Some("give raw bytes a type and a shape with --raw 'f32[3,4]@0', or see `twinscope ls --help` for the formats")
+            OpenError::Unrecognised { found, .. } if found.contains("a failed download?") => {
+                Some("open it in a text editor to see what the server said, then download the file again")
             }
+            OpenError::Unrecognised { found: "an empty file", .. } => Some("whatever writes it may not have finished, or not begun"),
+            OpenError::Unrecognised { found: filekind::UNKNOWN | filekind::ZEROS, .. } => {
+                Some("if these are raw numbers, say of which type and shape: --raw 'f32[3,4]@0'")
+            }
+            OpenError::Unrecognised { .. } => Some(READABLE),
             OpenError::Malformed { fault, .. } => fault.hint(),
         }
     }
@@ -61,6 +70,9 @@ pub enum Fault {
     DuplicateName { what: String },
     #[error("missing: {what}")]
     Missing { what: String },
+    /// A folder or archive of other things.
+    #[error("{what}")]
+    NoTensors { what: String },
     #[error("leaves its folder: {what}")]
     PathEscape { what: String },
     #[error("not a pickle we can follow: {what}")]
@@ -84,7 +96,10 @@ impl Fault {
         match self {
             Fault::Truncated { .. } => Some("copy or download the file again"),
             Fault::Missing { .. } => Some("put the missing file back beside this one"),
-            Fault::Limit { .. } | Fault::Bomb { .. } => Some("if you trust the file, raise --cache-size or --max-ratio"),
+            Fault::NoTensors { .. } => Some(READABLE),
+            Fault::Limit { what } if what.contains("the cache holds") => Some("if you trust the file, raise --cache-size"),
+            Fault::Bomb { .. } => Some("if you trust the file, raise --max-ratio"),
+            Fault::Limit { .. } => None,
             Fault::Unsafe { .. } => Some("do not load this file with torch.load or pickle"),
             Fault::BadHeader { .. }
             | Fault::BadDtype { .. }

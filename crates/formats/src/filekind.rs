@@ -1,5 +1,19 @@
 //! What a file that holds no tensors really is, told from its first bytes.
 
+pub(crate) const UNKNOWN: &str = "data of a kind we do not know";
+pub(crate) const ZEROS: &str = "nothing but zeros, as far as its first bytes go";
+const TEXT: &str = "plain text";
+
+/// Extensions of formats that are never text: a text under such a name is an answer of a server, or a pointer.
+const BINARY: &[&str] = &["safetensors", "gguf", "npy", "npz", "onnx", "h5", "hdf5", "keras", "msgpack", "pt", "pth", "ckpt"];
+
+/// What a file is that a format claimed by its extension and could not read, when its first bytes leave no doubt.
+pub(crate) fn impostor(bytes: &[u8], extension: &str) -> Option<&'static str> {
+    let found = describe(bytes);
+    let text = found == TEXT && BINARY.contains(&extension) && !bytes.ends_with(b".");
+    (text || found == "a Git LFS pointer" || found == "an empty file" || found.ends_with("(a failed download?)")).then_some(found)
+}
+
 /// A phrase that completes "not a tensor file but ...".
 pub(crate) fn describe(bytes: &[u8]) -> &'static str {
     let head = &bytes[..bytes.len().min(4096)];
@@ -13,9 +27,9 @@ pub(crate) fn describe(bytes: &[u8]) -> &'static str {
         return "a video";
     }
     if head.iter().all(|b| *b == 0) {
-        return "nothing but zeros, as far as its first bytes go";
+        return ZEROS;
     }
-    text_kind(head).unwrap_or("data of a kind we do not know")
+    text_kind(head).unwrap_or(UNKNOWN)
 }
 
 /// Leading bytes that leave no doubt.
@@ -80,7 +94,7 @@ fn text_kind(head: &[u8]) -> Option<&'static str> {
     } else if start.is_empty() {
         "blank text"
     } else {
-        "plain text"
+        TEXT
     })
 }
 
@@ -105,6 +119,9 @@ mod tests {
         for (bytes, expected) in cases {
             assert_eq!(describe(bytes), *expected);
         }
+        assert_eq!(impostor(b"Entry not found", "safetensors"), Some("plain text"));
+        assert_eq!(impostor(b"version https://git-lfs.github.com/spec/v1\n", "safetensors"), Some("a Git LFS pointer"));
+        assert_eq!(impostor(b"(lp0\nI1\na.", "pkl"), None, "a pickle of protocol 0 is text");
         let mut long = "é".repeat(3000).into_bytes();
         long.insert(0, b'x');
         assert_eq!(describe(&long), "plain text");

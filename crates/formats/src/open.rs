@@ -132,7 +132,11 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, OpenErr
         .iter()
         .find(|format| (format.recognise)(input))
         .ok_or_else(|| OpenError::Unrecognised { file: input.name.clone(), found: filekind::describe(&input.bytes) })?;
-    (format.read)(input, context).map_err(|fault| OpenError::Malformed { file: input.name.clone(), fault })
+    // An extension promised a format; what is there may be no such thing at all, which says more than its first bad byte.
+    (format.read)(input, context).map_err(|fault| match filekind::impostor(&input.bytes, &input.extension()) {
+        Some(found) => OpenError::Unrecognised { file: input.name.clone(), found },
+        None => OpenError::Malformed { file: input.name.clone(), fault },
+    })
 }
 
 /// An opened source: a listing, and for each tensor of it where the values are.

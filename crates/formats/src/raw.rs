@@ -110,7 +110,8 @@ pub(crate) fn read_raw(input: &Input, spec: &RawSpec) -> Result<Contents, Fault>
     let overflow = || Fault::Overflow { what: format!("{shape} of {dtype} has more bytes than can be counted") };
     let need = shape.elements().and_then(|elements| dtype.byte_len(elements)).ok_or_else(overflow)?;
     if need > left {
-        return Err(Fault::Truncated { what: format!("{shape} of {dtype} takes {need} bytes, {left} follow byte {}", spec.offset) });
+        // The description is as likely to be wrong as the file.
+        return Err(Fault::SizeMismatch { what: format!("{shape} of {dtype} takes {need} bytes, {left} follow byte {}", spec.offset) });
     }
     let bytes = input.bytes.slice(spec.offset..spec.offset + need).expect("just compared with the file's length");
     let mut view = View::new(dtype, shape.clone(), bytes.clone())?;
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_there_are_refused() {
-        assert!(matches!(bytes("u8[5]", &[1]), Err(Fault::Truncated { .. })));
+        assert!(matches!(bytes("u8[5]", &[1]), Err(Fault::SizeMismatch { .. })));
         assert!(matches!(bytes("u8[1]@9", &[1]), Err(Fault::OutOfBounds { .. })));
         assert!(matches!(bytes("u16[?]", &[1, 2, 3]), Err(Fault::SizeMismatch { .. })));
         assert!(matches!(bytes("u8[?,0]", &[1, 2, 3]), Err(Fault::SizeMismatch { .. })));

@@ -206,6 +206,10 @@ fn not_found(opened: &Opened, what: &str, tensors: &[usize]) -> anyhow::Error {
     let source = &listing.source;
     let names = || tensors.iter().map(|index| listing.tensors[*index].name.as_str());
     let wrong = name::without_slice(what);
+    if let Some(value) = listing.values.iter().find(|value| value.name == wrong && wrong != what) {
+        let message = format!("`{wrong}` of `{source}` is no tensor but a value ({}), which has no elements", value.value.kind());
+        return Failure::new(message).hint(format!("`twinscope show {source} {wrong}` prints it")).into();
+    }
     let failure = if tensors.is_empty() && listing.values.is_empty() {
         return Failure::new(format!("`{source}` holds no tensors")).into();
     } else if wrong.is_empty() || wrong.starts_with('[') {

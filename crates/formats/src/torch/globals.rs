@@ -420,6 +420,9 @@ const TELLING: &[&str] = &[
     "exec_module",
     "run_code",
     "run_cmd",
+    "py_function",
+    "py_func",
+    "evaluate_guards_expression",
     "run_command",
     "shell",
 ];
@@ -472,9 +475,11 @@ pub(super) fn judge(name: &str) -> Judgement {
             None => break,
         }
     }
+    // Paths are values; what they do (`Path.write_text`, `Path.unlink`) is not.
+    let acts = name.starts_with("pathlib.");
     let reaches = name.split('.').skip(1).any(|part| REACHED.contains(&part));
     let hidden = name.split('.').skip(1).any(|part| part.starts_with("__") && part.ends_with("__"));
-    if reaches || hidden || TELLING.contains(&last) || name.contains(['\0', '\n', ' ', '/', '\\', '(']) {
+    if acts || reaches || hidden || TELLING.contains(&last) || name.contains(['\0', '\n', ' ', '/', '\\', '(']) {
         return Judgement::Unsafe;
     }
     if is_torch_word(name) || module.starts_with("numpy") && last.chars().next().is_some_and(char::is_lowercase) && module == "numpy" {
@@ -660,6 +665,7 @@ mod tests {
             "types.CodeType",
             "some.unknown.module.system",
             "pandas.read_pickle",
+            "pathlib.Path.unlink",
             "runpy._run_code",
             "importlib.import_module",
         ] {

@@ -14,7 +14,10 @@ use crate::{
     input::Context,
 };
 use std::{
-    collections::{HashMap, HashSet, hash_map::DefaultHasher},
+    collections::{
+        HashMap, HashSet,
+        hash_map::{self, DefaultHasher},
+    },
     hash::{Hash, Hasher},
 };
 use twinscope_tensor::{FindingKind, Plain};
@@ -379,19 +382,24 @@ impl Walk<'_> {
 
     /// Pairs with each key once: the place of the first, the value of the last.
     fn unique(&self, pairs: Vec<(Id, Id)>) -> Vec<(Key, Id)> {
-        let mut places: HashMap<String, usize> = HashMap::with_capacity(pairs.len());
-        let mut out: Vec<(Key, Id)> = Vec::with_capacity(pairs.len());
+        // By their hashes: a vocabulary has a million keys, and one of 2^64 that collides would merge two of them.
+        let mut places: HashMap<u64, u32> = HashMap::new();
+        let mut out: Vec<(Key, Id)> = Vec::new();
         for (key, value) in pairs {
-            let text = match (self.graph.text(key), self.graph.node(key)) {
-                (Some(text), _) => format!("'{text}"),
+            let mut hasher = DefaultHasher::new();
+            match (self.graph.text(key), self.graph.node(key)) {
+                (Some(text), _) => ('t', text).hash(&mut hasher),
                 // Objects as keys (an optimizer's parameters) are only equal to themselves.
-                (None, Node::Call { .. } | Node::Persistent(_) | Node::List(_) | Node::Dict(_) | Node::Set(_)) => format!("#{key}"),
-                (None, _) => represent(self.graph, key),
-            };
-            match places.get(&text) {
-                Some(place) => out[*place].1 = value,
-                None => {
-                    places.insert(text, out.len());
+                (None, Node::Call { .. } | Node::Persistent(_) | Node::List(_) | Node::Dict(_) | Node::Set(_)) => {
+                    ('#', key).hash(&mut hasher);
+                }
+                (None, Node::Int(number)) => ('i', number).hash(&mut hasher),
+                (None, _) => ('r', represent(self.graph, key)).hash(&mut hasher),
+            }
+            match places.entry(hasher.finish()) {
+                hash_map::Entry::Occupied(place) => out[*place.get() as usize].1 = value,
+                hash_map::Entry::Vacant(place) => {
+                    place.insert(out.len() as u32);
                     out.push((Key::Node(key), value));
                 }
             }

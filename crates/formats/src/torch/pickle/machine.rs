@@ -30,8 +30,9 @@ pub(crate) fn unpickle(input: &Bytes, at: usize, limits: &Limits) -> Pickle {
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Memo::default(),
-        // What the graph of a real checkpoint takes is about twice its pickle; the rest is for small ones.
-        budget: (24 << 20) + input.len().saturating_sub(at).saturating_mul(2),
+        // What the graph of a real checkpoint takes is about twice its pickle, that of a list of small integers (a tokenized
+        // text) seven times; the rest is for small ones.
+        budget: (24 << 20) + input.len().saturating_sub(at).saturating_mul(8),
         ops: limits.pickle_ops,
         small: vec![Id::MAX; 1024],
     };

@@ -196,6 +196,14 @@ fn a_flood_of_objects_stops_at_a_limit() {
     assert!(matches!(pickle.result, Err(Fault::Limit { .. })));
 }
 
+#[test]
+fn a_list_of_two_million_small_integers_is_within_the_budget() {
+    let mut pickle = b"\x80\x02](".to_vec();
+    (0..2_000_000u32).for_each(|number| pickle.extend([b'M', number as u8, 7]));
+    pickle.extend(b"e.");
+    assert!(unpickle(&pickle.into(), 0, &Limits::default()).result.is_ok());
+}
+
 proptest::proptest! {
     #[test]
     fn random_bytes_never_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..400)) {
