@@ -83,7 +83,7 @@ fn equal_sources_agree() {
     exit code: 0
     ----- stdout -----
     AGREE: 8 pairs, all identical
-    rel L2  ········  (log, ▁ 1e-8 to █ 1; · identical)
+    rel L2  ········  (log, ▁ 1e-3 to █ 1; · identical)
     ----- stderr -----
     ");
 }
@@ -94,7 +94,7 @@ fn the_first_divergence_is_named_with_its_numbers() {
     exit code: 1
     ----- stdout -----
     DIVERGED at 1_query (pair 5 of 8): rel L2 0.5; the 4 before it agree exactly
-    rel L2  ····████  (log, ▁ 1e-8 to █ 1; · identical)
+    rel L2  ····▇▇▇▇  (log, ▁ 1e-3 to █ 1; · identical)
                 ^ 1_query
     8 pairs: 4 identical, 4 diverged (1 by itself, 3 inherited)
 
@@ -494,11 +494,11 @@ fn a_batch_is_a_report_each_and_a_summary() {
     ----- stdout -----
     == same
     AGREE: 8 pairs, all identical
-    rel L2  ········  (log, ▁ 1e-8 to █ 1; · identical)
+    rel L2  ········  (log, ▁ 1e-3 to █ 1; · identical)
 
     == other
     DIVERGED at 1_query (pair 5 of 8): rel L2 0.5; the 4 before it agree exactly
-    rel L2  ····████  (log, ▁ 1e-8 to █ 1; · identical)
+    rel L2  ····▇▇▇▇  (log, ▁ 1e-3 to █ 1; · identical)
                 ^ 1_query
     8 pairs: 4 identical, 4 diverged (1 by itself, 3 inherited)
 
@@ -508,7 +508,7 @@ fn a_batch_is_a_report_each_and_a_summary() {
 
     == loose
     AGREE: 8 pairs, 4 identical, 4 within tolerance (worst rel L2 0.5)
-    rel L2  ····████  (log, ▁ 1e-8 to █ 1; · identical)
+    rel L2  ····▇▇▇▇  (log, ▁ 1e-3 to █ 1; · identical)
 
     #  name         shape   dtype  rel L2  max abs  cosine  verdict
     6  1_post_attn  [4, 6]  f32       0.5     0.47       1  rounding

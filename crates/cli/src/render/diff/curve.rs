@@ -11,19 +11,21 @@ const NOTHING: char = '·';
 /// Not measured.
 const UNKNOWN: char = '?';
 
-/// What the lowest and the highest bar stand for, as powers of ten: below is rounding in f32, above is unrelated.
-const LOWEST: f64 = -8.0;
+/// What the bars stand for, as powers of ten. The highest is unrelated values; the lowest is the smallest difference there is, so
+/// that drift shows whatever the precision, but never above a thousandth nor below rounding in f32.
 const HIGHEST: f64 = 0.0;
+const LOWEST: std::ops::RangeInclusive<f64> = -8.0..=-3.0;
 
 const TITLE: &str = "rel L2  ";
-const SCALE: &str = "  (log, ▁ 1e-8 to █ 1; · identical)";
 
 pub(super) fn write(report: &Report, width: usize, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
-    let room = width.saturating_sub(TITLE.len() + SCALE.chars().count()).clamp(16, 100);
+    let lowest = lowest(report);
+    let scale = format!("  (log, ▁ 1e{lowest} to █ 1; · identical)");
+    let room = width.saturating_sub(TITLE.len() + scale.chars().count()).clamp(16, 100);
     // Columns of equal size; the last may be smaller.
     let each = report.pairs.len().div_ceil(room).max(1);
-    let bars: String = report.pairs.chunks(each).map(column).collect();
-    writeln!(out, "{TITLE}{bars}{}", paint.in_colour(Colour::Faint, SCALE))?;
+    let bars: String = report.pairs.chunks(each).map(|pairs| column(pairs, lowest)).collect();
+    writeln!(out, "{TITLE}{bars}{}", paint.in_colour(Colour::Faint, scale))?;
     if let Some(first) = report.first_divergence() {
         let at = first / each;
         let name = human::shorten(&human::safe(&report.pairs[first].name).to_string(), 60);
@@ -33,9 +35,15 @@ pub(super) fn write(report: &Report, width: usize, paint: Paint, out: &mut dyn W
     Ok(())
 }
 
+/// The power of ten below the smallest difference.
+fn lowest(report: &Report) -> f64 {
+    let differences = report.pairs.iter().filter_map(|pair| pair.totals.as_ref()?.rel_l2).filter(|rel_l2| *rel_l2 > 0.0);
+    differences.map(|rel_l2| rel_l2.log10().floor()).fold(*LOWEST.end(), f64::min).max(*LOWEST.start())
+}
+
 /// The worst of a few pairs.
-fn column(pairs: &[PairReport]) -> char {
-    let levels = pairs.iter().map(level);
+fn column(pairs: &[PairReport], lowest: f64) -> char {
+    let levels = pairs.iter().map(|pair| level(pair, lowest));
     match levels.max() {
         Some(Level::Bar(bar)) => BARS[bar],
         Some(Level::Unknown) => UNKNOWN,
@@ -50,7 +58,7 @@ enum Level {
     Bar(usize),
 }
 
-fn level(pair: &PairReport) -> Level {
+fn level(pair: &PairReport, lowest: f64) -> Level {
     let Some(totals) = &pair.totals else { return Level::Unknown };
     if pair.verdict == Verdict::Identical {
         return Level::Nothing;
@@ -59,7 +67,7 @@ fn level(pair: &PairReport) -> Level {
     let top = BARS.len() - 1;
     match totals.rel_l2.filter(|_| totals.nonfinite_differing == 0) {
         Some(rel_l2) if rel_l2 > 0.0 => {
-            let part = (rel_l2.log10() - LOWEST) / (HIGHEST - LOWEST);
+            let part = (rel_l2.log10() - lowest) / (HIGHEST - lowest);
             Level::Bar((part * top as f64).round().clamp(0.0, top as f64) as usize)
         }
         _ => Level::Bar(top),
