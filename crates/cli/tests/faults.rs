@@ -50,7 +50,13 @@ fn every_fault_is_found_where_it_is_and_rounding_is_not_one() {
         let diverged = case.verdict == "diverged";
         let right = first == case.first && (report.verdict == "diverged") == diverged && output.status.code() == Some(i32::from(diverged));
         if !right {
-            wrong.push(format!("{name}: {} at {first:?}, exit {:?}; expected {} at {:?}", report.verdict, output.status.code(), case.verdict, case.first));
+            wrong.push(format!(
+                "{name}: {} at {first:?}, exit {:?}; expected {} at {:?}",
+                report.verdict,
+                output.status.code(),
+                case.verdict,
+                case.first
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -20,7 +20,7 @@ mod scaled;
 mod state;
 mod worst;
 
-pub(crate) use fast::{Block, Known, Part};
+pub(crate) use fast::{Block, Known, Light, Part};
 pub(crate) use profile::Cell;
 pub use read::Incommensurable;
 pub use state::State;
@@ -106,7 +106,8 @@ pub struct Totals {
     pub reference: SideTotals,
     pub candidate: SideTotals,
     pub profiles: Vec<Profile>,
-    /// How many differences have each power of two as magnitude: `(exponent, count)`, ascending, differing elements only.
+    /// How many differences have each power of two as magnitude: `(exponent, count)`, ascending, differing elements only. This and
+    /// `ulps` are exact for the first 262,144 elements; of the rest every 64th block of 4096 is counted, times 64.
     pub magnitudes: Vec<(i32, u64)>,
     /// How many differ by 2^k .. 2^(k+1) units in the last place of the coarser dtype.
     pub ulps: Vec<(u32, u64)>,

@@ -11,7 +11,7 @@ mod pair;
 
 use crate::{
     kernel::{self, Shifted, Sums},
-    totals::{Block, Cell, Known, Part},
+    totals::{Block, Cell, Known, Light, Part},
 };
 use twinscope_tensor::DType;
 
@@ -47,6 +47,15 @@ dispatch! {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     loops: &'static Loops,
+    light: Option<&'static LightLoops>,
+}
+
+/// Of the types that are most of all bytes.
+#[derive(Debug)]
+struct LightLoops {
+    light: Two<Option<Light>>,
+    relative: Two<f64>,
+    over: unsafe fn(&[u8], &[u8], f32, f32) -> bool,
 }
 
 type Two<T> = unsafe fn(&[u8], &[u8]) -> T;
@@ -88,7 +97,40 @@ impl Pair {
             (DType::F64, DType::F64) => loops!(f64_f64),
             _ => return None,
         };
-        has_avx2().then_some(Self { loops })
+        macro_rules! light {
+            ($name:ident) => {{
+                use pair::$name::{light, over, relative};
+                static LOOPS: LightLoops = LightLoops { light, relative, over };
+                Some(&LOOPS)
+            }};
+        }
+        let light: Option<&'static LightLoops> = match (reference, candidate) {
+            (DType::F32, DType::F32) => light!(light_f32),
+            (DType::Bf16, DType::Bf16) => light!(light_bf16),
+            _ => None,
+        };
+        has_avx2().then_some(Self { loops, light })
+    }
+
+    /// All of a block but its histograms; see [`Light`]. `None` when it must be done with [`Pair::block`].
+    pub(crate) fn light(self, r: &[u8], c: &[u8]) -> Option<Light> {
+        // SAFETY: the features this is compiled for were detected when this was made.
+        unsafe { (self.light?.light)(r, c) }
+    }
+
+    /// The largest relative difference of a block that [`Pair::light`] did.
+    pub(crate) fn relative(self, r: &[u8], c: &[u8]) -> f64 {
+        let light = self.light.expect("a block that was done lightly");
+        // SAFETY: as above.
+        unsafe { (light.relative)(r, c) }
+    }
+
+    /// False when no `|c - r| / max(|r|, rms)` of such a block is above the limit.
+    pub(crate) fn over(self, r: &[u8], c: &[u8], limit: f64, rms: f64) -> bool {
+        let light = self.light.expect("a block that was done lightly");
+        let down = |x: f64| if f64::from(x as f32) > x { (x as f32).next_down() } else { x as f32 };
+        // SAFETY: as above.
+        unsafe { (light.over)(r, c, down(limit), down(rms)) }
     }
 }
 

@@ -3,7 +3,11 @@
 //! Everything is measured in `f64`, eight elements at a time. What is left over at the end of a block is padded with zeros on both sides,
 //! which are equal and change nothing.
 
-use crate::totals::{Block, Cell, Known, Part};
+use super::avx2::AHEAD;
+use crate::{
+    kernel,
+    totals::{Block, Cell, Known, Light, Part},
+};
 use std::arch::x86_64::*;
 
 /// Eight numbers as `f64`.
@@ -474,6 +478,235 @@ pairs! {
     bf16_f32: bf16s, f32s, |r, c| distance16(top16(r), to_bf16(bits32(c)));
     // The caller counts these: they do not fit 32 bits.
     f64_f64: f64s, f64s, |r, c| no_steps(r, c);
+}
+
+/// Below this a number has no f32 reciprocal that the loops could use, above [`HIGHEST`] none that is exact enough.
+const LOWEST: f32 = f32::from_bits((127 - 100) << 23);
+const HIGHEST: f64 = f64::from_bits((1023 + 100) << 52);
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn abs32(x: __m256) -> __m256 {
+    _mm256_andnot_ps(_mm256_set1_ps(-0.0), x)
+}
+
+#[target_feature(enable = "avx2")]
+fn eight(vector: __m256) -> [f32; 8] {
+    let mut out = [0.0; 8];
+    // SAFETY: eight `f32` take the 32 bytes that are stored.
+    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), vector) };
+    out
+}
+
+#[target_feature(enable = "avx2")]
+fn eight_counts(vector: __m256i) -> [u32; 8] {
+    let mut out = [0; 8];
+    // SAFETY: eight `u32` take the 32 bytes that are stored.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), vector) };
+    out
+}
+
+#[target_feature(enable = "avx2")]
+fn total(vector: __m256d) -> f64 {
+    let [a, b, c, d] = four(vector);
+    (a + b) + (c + d)
+}
+
+/// The loops over numbers that an f32 holds, both sides of one type.
+///
+/// What is a sum is kept in `f64`. What only has to be found (a largest one, or that nothing unusual is there) is looked for in `f32`, eight at a
+/// time, and the caller looks again, exactly, in the few blocks where that may change a total.
+macro_rules! lights {
+    ($($name:ident: $size:literal, $shift:literal, |$at:ident| $load:expr;)*) => {$(
+        pub(super) mod $name {
+            use super::*;
+
+            /// # Safety
+            /// `at` must have eight elements to read.
+            #[inline]
+            #[target_feature(enable = "avx2")]
+            unsafe fn load($at: *const u8) -> __m256 {
+                // SAFETY: eight elements can be read, says the caller.
+                unsafe { $load }
+            }
+
+            /// Everything about a block of finite numbers but its histograms; see [`Light`]. `None` when it is left to the other loops: it
+            /// is not a multiple of eight, or has numbers whose reciprocals an f32 does not hold.
+            #[target_feature(enable = "avx2,fma,f16c")]
+            pub(in super::super) fn light(r: &[u8], c: &[u8]) -> Option<Light> {
+                assert!(r.len() == c.len());
+                if r.is_empty() || !r.len().is_multiple_of(8 * $size) {
+                    return None;
+                }
+                let (zero, none) = (_mm256_setzero_pd(), _mm256_setzero_ps());
+                let (mut apart, mut squares, mut relative) = (zero, zero, zero);
+                let (mut r_sum, mut r_squares, mut c_sum, mut c_squares) = (zero, zero, zero, zero);
+                let (mut r_min, mut c_min, mut least) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::INFINITY));
+                let (mut r_max, mut c_max) = (_mm256_set1_ps(f32::NEG_INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
+                let (mut most, mut most_relative, mut correction) = (none, none, none);
+                let (mut steps, mut equal) = (_mm256_setzero_si256(), _mm256_setzero_si256());
+                for i in (0..r.len()).step_by(8 * $size) {
+                    // SAFETY: eight elements from i lie inside both sides. A prefetch never faults.
+                    let (x, y) = unsafe {
+                        let (r, c) = (r.as_ptr().add(i), c.as_ptr().add(i));
+                        _mm_prefetch::<_MM_HINT_T0>(r.wrapping_add(AHEAD).cast());
+                        _mm_prefetch::<_MM_HINT_T0>(c.wrapping_add(AHEAD).cast());
+                        (load(r), load(c))
+                    };
+                    r_min = _mm256_min_ps(x, r_min);
+                    r_max = _mm256_max_ps(x, r_max);
+                    c_min = _mm256_min_ps(y, c_min);
+                    c_max = _mm256_max_ps(y, c_max);
+                    equal = _mm256_sub_epi32(equal, _mm256_castps_si256(_mm256_cmp_ps::<_CMP_EQ_OQ>(x, y)));
+                    // Steps between numbers of one sign; where signs differ the relative difference says so.
+                    let between = _mm256_abs_epi32(_mm256_sub_epi32(_mm256_castps_si256(x), _mm256_castps_si256(y)));
+                    steps = _mm256_max_epu32(steps, between);
+                    let (x_size, y_size) = (abs32(x), abs32(y));
+                    least = _mm256_min_ps(least, _mm256_min_ps(x_size, y_size));
+                    let size = _mm256_max_ps(_mm256_max_ps(x_size, y_size), _mm256_set1_ps(LOWEST));
+                    // |d|/size = |d|·over·(1 + rest + ..): the product is summed in f64; times the rest, 2^-24 of it, f32 is plenty.
+                    let over = _mm256_div_ps(_mm256_set1_ps(1.0), size);
+                    let rest = _mm256_fnmadd_ps(size, over, _mm256_set1_ps(1.0));
+                    let near = abs32(_mm256_sub_ps(y, x));
+                    let near_relative = _mm256_mul_ps(near, over);
+                    most = _mm256_max_ps(near, most);
+                    most_relative = _mm256_max_ps(near_relative, most_relative);
+                    correction = _mm256_fmadd_ps(near_relative, rest, correction);
+                    let (xs, ys, overs) = (wide(x), wide(y), wide(over));
+                    for k in 0..2 {
+                        let d = abs(_mm256_sub_pd(ys[k], xs[k]));
+                        apart = _mm256_add_pd(apart, d);
+                        squares = _mm256_fmadd_pd(d, d, squares);
+                        relative = _mm256_fmadd_pd(d, overs[k], relative);
+                        r_sum = _mm256_add_pd(r_sum, xs[k]);
+                        r_squares = _mm256_fmadd_pd(xs[k], xs[k], r_squares);
+                        c_sum = _mm256_add_pd(c_sum, ys[k]);
+                        c_squares = _mm256_fmadd_pd(ys[k], ys[k], c_squares);
+                    }
+                }
+                let count = r.len() / $size;
+                let lowest = |v| f64::from(eight(v).into_iter().fold(f32::INFINITY, f32::min)) + 0.0;
+                let highest = |v| f64::from(eight(v).into_iter().fold(f32::NEG_INFINITY, f32::max)) + 0.0;
+                let mut sums = [
+                    kernel::Sums { sum: total(r_sum), squares: total(r_squares), min: lowest(r_min), max: highest(r_max), zeros: 0 },
+                    kernel::Sums { sum: total(c_sum), squares: total(c_squares), min: lowest(c_min), max: highest(c_max), zeros: 0 },
+                ];
+                // A NaN or an infinity shows in the squares.
+                if sums.iter().any(|sums| !(sums.squares.is_finite() && sums.max.max(-sums.min) <= HIGHEST)) {
+                    return None;
+                }
+                if lowest(least) < f64::from(LOWEST) {
+                    sums[0].zeros = zeros(r);
+                    sums[1].zeros = zeros(c);
+                    if tiny(r, c) {
+                        return None;
+                    }
+                }
+                let max_relative = highest(most_relative);
+                let correction: f64 = eight(correction).into_iter().map(f64::from).sum();
+                let mut light = Light {
+                    sums,
+                    apart: total(apart),
+                    squares: total(squares),
+                    relative: total(relative) + correction,
+                    max_abs: highest(most),
+                    max_relative,
+                    differing: (count - eight_counts(equal).iter().sum::<u32>() as usize) as u64,
+                    max_steps: eight_counts(steps).into_iter().max().unwrap_or(0) >> $shift,
+                };
+                // Numbers within a factor of two of each other have an exact difference (Sterbenz), and one sign.
+                if max_relative > 0.499 {
+                    light.max_abs = largest(r, c);
+                    light.max_steps = most_steps(r, c);
+                } else if light.max_steps > (i32::MAX as u32) >> $shift {
+                    // 0 and -0.
+                    light.max_steps = most_steps(r, c);
+                }
+                Some(light)
+            }
+
+            #[inline]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn each(r: &[u8], c: &[u8], mut visit: impl FnMut(__m256, __m256)) {
+                for i in (0..r.len().min(c.len()) / (8 * $size)).map(|i| i * 8 * $size) {
+                    // SAFETY: eight elements from i lie inside both sides.
+                    let (r, c) = unsafe { (load(r.as_ptr().add(i)), load(c.as_ptr().add(i))) };
+                    visit(r, c);
+                }
+            }
+
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn zeros(bytes: &[u8]) -> u64 {
+                let mut count = _mm256_setzero_si256();
+                each(bytes, bytes, |x, _| {
+                    count = _mm256_sub_epi32(count, _mm256_castps_si256(_mm256_cmp_ps::<_CMP_EQ_OQ>(x, _mm256_setzero_ps())));
+                });
+                eight_counts(count).into_iter().map(u64::from).sum()
+            }
+
+            /// Whether the larger of two is below [`LOWEST`] and not 0.
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn tiny(r: &[u8], c: &[u8]) -> bool {
+                let mut any = _mm256_setzero_ps();
+                each(r, c, |r, c| {
+                    let size = _mm256_max_ps(abs32(r), abs32(c));
+                    let low = _mm256_cmp_ps::<_CMP_LT_OQ>(size, _mm256_set1_ps(LOWEST));
+                    any = _mm256_or_ps(any, _mm256_and_ps(low, _mm256_cmp_ps::<_CMP_NEQ_OQ>(size, _mm256_setzero_ps())));
+                });
+                _mm256_movemask_ps(any) != 0
+            }
+
+            /// The largest `|c - r|`.
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn largest(r: &[u8], c: &[u8]) -> f64 {
+                let mut most = [_mm256_setzero_pd(); 2];
+                each(r, c, |r, c| {
+                    let (r, c) = (wide(r), wide(c));
+                    most = [0, 1].map(|k| _mm256_max_pd(most[k], abs(_mm256_sub_pd(c[k], r[k]))));
+                });
+                four(_mm256_max_pd(most[0], most[1])).into_iter().fold(0.0, f64::max)
+            }
+
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn most_steps(r: &[u8], c: &[u8]) -> u32 {
+                let mut most = _mm256_setzero_si256();
+                let down = |x: __m256| {
+                    let sign = _mm256_srai_epi32::<31>(_mm256_castps_si256(x));
+                    let magnitude = _mm256_srli_epi32::<$shift>(_mm256_castps_si256(abs32(x)));
+                    _mm256_sub_epi32(_mm256_xor_si256(magnitude, sign), sign)
+                };
+                each(r, c, |r, c| most = _mm256_max_epu32(most, distance(down(r), down(c))));
+                eight_counts(most).into_iter().max().unwrap_or(0)
+            }
+
+            /// The largest `|c - r| / max(|r|, |c|)`.
+            #[target_feature(enable = "avx2,fma,f16c")]
+            pub(in super::super) fn relative(r: &[u8], c: &[u8]) -> f64 {
+                let mut most = [_mm256_setzero_pd(); 2];
+                each(r, c, |r, c| {
+                    let size = wide(_mm256_max_ps(_mm256_max_ps(abs32(r), abs32(c)), _mm256_set1_ps(LOWEST)));
+                    let (r, c) = (wide(r), wide(c));
+                    most = [0, 1].map(|k| _mm256_max_pd(most[k], _mm256_div_pd(abs(_mm256_sub_pd(c[k], r[k])), size[k])));
+                });
+                four(_mm256_max_pd(most[0], most[1])).into_iter().fold(0.0, f64::max)
+            }
+
+            /// Whether some `|c - r|` may be above `limit · max(|r|, rms)`; both are rounded down.
+            #[target_feature(enable = "avx2,fma,f16c")]
+            pub(in super::super) fn over(r: &[u8], c: &[u8], limit: f32, rms: f32) -> bool {
+                let mut most = _mm256_setzero_ps();
+                each(r, c, |r, c| {
+                    let size = _mm256_max_ps(abs32(r), _mm256_set1_ps(rms));
+                    most = _mm256_max_ps(_mm256_fnmadd_ps(_mm256_set1_ps(limit), size, abs32(_mm256_sub_ps(c, r))), most);
+                });
+                eight(most).into_iter().any(|over| over > 0.0)
+            }
+        }
+    )*};
+}
+lights! {
+    light_f32: 4, 0, |at| _mm256_loadu_ps(at.cast());
+    light_bf16: 2, 16, |at| _mm256_castsi256_ps(top16(at));
 }
 
 /// How many of the codes are each value above 0, ascending.
