@@ -10,7 +10,7 @@ const VECTORS: usize = LANES / 4;
 
 /// How far ahead the next lines are asked for. The machine's own look-ahead stops at every 4 KiB page of a mapped file and at the end of every block, where
 /// the sums are folded; this has the start of the next block on its way by then.
-pub(super) const AHEAD: usize = 4096;
+const AHEAD: usize = 4096;
 
 /// A prefetch never faults, wherever it points, so the end of the bytes needs no test.
 #[inline]

@@ -53,9 +53,8 @@ pub(crate) struct Pair {
 /// Of the types that are most of all bytes.
 #[derive(Debug)]
 struct LightLoops {
-    light: Two<Option<Light>>,
+    light: unsafe fn(&[u8], &[u8], f64) -> Option<Light>,
     relative: Two<f64>,
-    over: unsafe fn(&[u8], &[u8], f32, f32) -> bool,
 }
 
 type Two<T> = unsafe fn(&[u8], &[u8]) -> T;
@@ -99,8 +98,8 @@ impl Pair {
         };
         macro_rules! light {
             ($name:ident) => {{
-                use pair::$name::{light, over, relative};
-                static LOOPS: LightLoops = LightLoops { light, relative, over };
+                use pair::$name::{light, relative};
+                static LOOPS: LightLoops = LightLoops { light, relative };
                 Some(&LOOPS)
             }};
         }
@@ -113,9 +112,9 @@ impl Pair {
     }
 
     /// All of a block but its histograms; see [`Light`]. `None` when it must be done with [`Pair::block`].
-    pub(crate) fn light(self, r: &[u8], c: &[u8]) -> Option<Light> {
+    pub(crate) fn light(self, r: &[u8], c: &[u8], limit: f64) -> Option<Light> {
         // SAFETY: the features this is compiled for were detected when this was made.
-        unsafe { (self.light?.light)(r, c) }
+        unsafe { (self.light?.light)(r, c, limit) }
     }
 
     /// The largest relative difference of a block that [`Pair::light`] did.
@@ -123,14 +122,6 @@ impl Pair {
         let light = self.light.expect("a block that was done lightly");
         // SAFETY: as above.
         unsafe { (light.relative)(r, c) }
-    }
-
-    /// False when no `|c - r| / max(|r|, rms)` of such a block is above the limit.
-    pub(crate) fn over(self, r: &[u8], c: &[u8], limit: f64, rms: f64) -> bool {
-        let light = self.light.expect("a block that was done lightly");
-        let down = |x: f64| if f64::from(x as f32) > x { (x as f32).next_down() } else { x as f32 };
-        // SAFETY: as above.
-        unsafe { (light.over)(r, c, down(limit), down(rms)) }
     }
 }
 

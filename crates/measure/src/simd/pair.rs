@@ -3,7 +3,6 @@
 //! Everything is measured in `f64`, eight elements at a time. What is left over at the end of a block is padded with zeros on both sides,
 //! which are equal and change nothing.
 
-use super::avx2::AHEAD;
 use crate::{
     kernel,
     totals::{Block, Cell, Known, Light, Part},
@@ -507,6 +506,21 @@ fn eight_counts(vector: __m256i) -> [u32; 8] {
 }
 
 #[target_feature(enable = "avx2")]
+fn lowest(vector: __m256) -> f64 {
+    f64::from(eight(vector).into_iter().fold(f32::INFINITY, f32::min)) + 0.0
+}
+
+#[target_feature(enable = "avx2")]
+fn highest(vector: __m256) -> f64 {
+    f64::from(eight(vector).into_iter().fold(f32::NEG_INFINITY, f32::max)) + 0.0
+}
+
+/// The f32 at or next below.
+fn down(x: f64) -> f32 {
+    if f64::from(x as f32) > x { (x as f32).next_down() } else { x as f32 }
+}
+
+#[target_feature(enable = "avx2")]
 fn total(vector: __m256d) -> f64 {
     let [a, b, c, d] = four(vector);
     (a + b) + (c + d)
@@ -531,32 +545,71 @@ macro_rules! lights {
             }
 
             /// Everything about a block of finite numbers but its histograms; see [`Light`]. `None` when it is left to the other loops: it
-            /// is not a multiple of eight, or has numbers whose reciprocals an f32 does not hold.
+            /// is not a multiple of eight, or has numbers whose reciprocals an f32 does not hold. Above the `limit` some element may be.
             #[target_feature(enable = "avx2,fma,f16c")]
-            pub(in super::super) fn light(r: &[u8], c: &[u8]) -> Option<Light> {
+            pub(in super::super) fn light(r: &[u8], c: &[u8], limit: f64) -> Option<Light> {
                 assert!(r.len() == c.len());
                 if r.is_empty() || !r.len().is_multiple_of(8 * $size) {
                     return None;
                 }
-                let (zero, none) = (_mm256_setzero_pd(), _mm256_setzero_ps());
-                let (mut apart, mut squares, mut relative) = (zero, zero, zero);
+                let (sums, apart, squares) = sums(r, c);
+                // A NaN or an infinity shows in the squares.
+                if sums.iter().any(|sums| !(sums.squares.is_finite() && sums.max.max(-sums.min) <= HIGHEST)) {
+                    return None;
+                }
+                let rms = (sums[0].squares / (r.len() / $size) as f64).sqrt();
+                let mut light = differences(r, c, limit, rms)?;
+                light.rms = rms;
+                light.apart = apart;
+                light.squares = squares;
+                let zeros = light.sums.map(|sums| sums.zeros);
+                light.sums = [kernel::Sums { zeros: zeros[0], ..sums[0] }, kernel::Sums { zeros: zeros[1], ..sums[1] }];
+                Some(light)
+            }
+
+            /// Of each side but the zeros, and `Σ|c - r|` and `Σ(c - r)²`.
+            #[inline]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn sums(r: &[u8], c: &[u8]) -> ([kernel::Sums; 2], f64, f64) {
+                let zero = _mm256_setzero_pd();
+                let (mut apart, mut squares) = (zero, zero);
                 let (mut r_sum, mut r_squares, mut c_sum, mut c_squares) = (zero, zero, zero, zero);
-                let (mut r_min, mut c_min, mut least) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::INFINITY));
+                let (mut r_min, mut c_min) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::INFINITY));
                 let (mut r_max, mut c_max) = (_mm256_set1_ps(f32::NEG_INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
-                let (mut most, mut most_relative, mut correction) = (none, none, none);
-                let (mut steps, mut equal) = (_mm256_setzero_si256(), _mm256_setzero_si256());
-                for i in (0..r.len()).step_by(8 * $size) {
-                    // SAFETY: eight elements from i lie inside both sides. A prefetch never faults.
-                    let (x, y) = unsafe {
-                        let (r, c) = (r.as_ptr().add(i), c.as_ptr().add(i));
-                        _mm_prefetch::<_MM_HINT_T0>(r.wrapping_add(AHEAD).cast());
-                        _mm_prefetch::<_MM_HINT_T0>(c.wrapping_add(AHEAD).cast());
-                        (load(r), load(c))
-                    };
+                each(r, c, |x, y| {
                     r_min = _mm256_min_ps(x, r_min);
                     r_max = _mm256_max_ps(x, r_max);
                     c_min = _mm256_min_ps(y, c_min);
                     c_max = _mm256_max_ps(y, c_max);
+                    let (xs, ys) = (wide(x), wide(y));
+                    for k in 0..2 {
+                        let d = _mm256_sub_pd(ys[k], xs[k]);
+                        apart = _mm256_add_pd(apart, abs(d));
+                        squares = _mm256_fmadd_pd(d, d, squares);
+                        r_sum = _mm256_add_pd(r_sum, xs[k]);
+                        r_squares = _mm256_fmadd_pd(xs[k], xs[k], r_squares);
+                        c_sum = _mm256_add_pd(c_sum, ys[k]);
+                        c_squares = _mm256_fmadd_pd(ys[k], ys[k], c_squares);
+                    }
+                });
+                let sums = [
+                    kernel::Sums { sum: total(r_sum), squares: total(r_squares), min: lowest(r_min), max: highest(r_max), zeros: 0 },
+                    kernel::Sums { sum: total(c_sum), squares: total(c_squares), min: lowest(c_min), max: highest(c_max), zeros: 0 },
+                ];
+                (sums, total(apart), total(squares))
+            }
+
+            /// The rest, with the zeros.
+            #[inline]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn differences(r: &[u8], c: &[u8], limit: f64, rms: f64) -> Option<Light> {
+                let none = _mm256_setzero_ps();
+                let mut relative = _mm256_setzero_pd();
+                let mut least = _mm256_set1_ps(f32::INFINITY);
+                let (mut most, mut most_relative, mut most_over, mut correction) = (none, none, none, none);
+                let (mut steps, mut equal) = (_mm256_setzero_si256(), _mm256_setzero_si256());
+                let (one, low_limit, low_rms) = (_mm256_set1_ps(1.0), _mm256_set1_ps(down(limit)), _mm256_set1_ps(down(rms)));
+                each(r, c, |x, y| {
                     equal = _mm256_sub_epi32(equal, _mm256_castps_si256(_mm256_cmp_ps::<_CMP_EQ_OQ>(x, y)));
                     // Steps between numbers of one sign; where signs differ the relative difference says so.
                     let between = _mm256_abs_epi32(_mm256_sub_epi32(_mm256_castps_si256(x), _mm256_castps_si256(y)));
@@ -564,62 +617,44 @@ macro_rules! lights {
                     let (x_size, y_size) = (abs32(x), abs32(y));
                     least = _mm256_min_ps(least, _mm256_min_ps(x_size, y_size));
                     let size = _mm256_max_ps(_mm256_max_ps(x_size, y_size), _mm256_set1_ps(LOWEST));
-                    // |d|/size = |d|·over·(1 + rest + ..): the product is summed in f64; times the rest, 2^-24 of it, f32 is plenty.
-                    let over = _mm256_div_ps(_mm256_set1_ps(1.0), size);
-                    let rest = _mm256_fnmadd_ps(size, over, _mm256_set1_ps(1.0));
                     let near = abs32(_mm256_sub_ps(y, x));
-                    let near_relative = _mm256_mul_ps(near, over);
                     most = _mm256_max_ps(near, most);
-                    most_relative = _mm256_max_ps(near_relative, most_relative);
-                    correction = _mm256_fmadd_ps(near_relative, rest, correction);
-                    let (xs, ys, overs) = (wide(x), wide(y), wide(over));
-                    for k in 0..2 {
-                        let d = abs(_mm256_sub_pd(ys[k], xs[k]));
-                        apart = _mm256_add_pd(apart, d);
-                        squares = _mm256_fmadd_pd(d, d, squares);
-                        relative = _mm256_fmadd_pd(d, overs[k], relative);
-                        r_sum = _mm256_add_pd(r_sum, xs[k]);
-                        r_squares = _mm256_fmadd_pd(xs[k], xs[k], r_squares);
-                        c_sum = _mm256_add_pd(c_sum, ys[k]);
-                        c_squares = _mm256_fmadd_pd(ys[k], ys[k], c_squares);
-                    }
-                }
-                let count = r.len() / $size;
-                let lowest = |v| f64::from(eight(v).into_iter().fold(f32::INFINITY, f32::min)) + 0.0;
-                let highest = |v| f64::from(eight(v).into_iter().fold(f32::NEG_INFINITY, f32::max)) + 0.0;
-                let mut sums = [
-                    kernel::Sums { sum: total(r_sum), squares: total(r_squares), min: lowest(r_min), max: highest(r_max), zeros: 0 },
-                    kernel::Sums { sum: total(c_sum), squares: total(c_squares), min: lowest(c_min), max: highest(c_max), zeros: 0 },
-                ];
-                // A NaN or an infinity shows in the squares.
-                if sums.iter().any(|sums| !(sums.squares.is_finite() && sums.max.max(-sums.min) <= HIGHEST)) {
-                    return None;
-                }
+                    most_over = _mm256_max_ps(_mm256_fnmadd_ps(low_limit, _mm256_max_ps(x_size, low_rms), near), most_over);
+                    // near/size = quotient + (near·over - quotient) + near·over·(1 - size·over) + ..: the first is summed in f64; the others
+                    // are 2^-24 of it, so f32 is plenty.
+                    let over = _mm256_div_ps(one, size);
+                    let quotient = _mm256_mul_ps(near, over);
+                    most_relative = _mm256_max_ps(quotient, most_relative);
+                    correction = _mm256_add_ps(correction, _mm256_fmsub_ps(near, over, quotient));
+                    correction = _mm256_fmadd_ps(quotient, _mm256_fnmadd_ps(size, over, one), correction);
+                    let quotients = wide(quotient);
+                    relative = _mm256_add_pd(relative, _mm256_add_pd(quotients[0], quotients[1]));
+                });
+                let mut light = Light {
+                    sums: [kernel::plain(std::iter::empty()); 2],
+                    rms: 0.0,
+                    apart: 0.0,
+                    squares: 0.0,
+                    relative: total(relative) + eight(correction).into_iter().map(f64::from).sum::<f64>(),
+                    max_abs: highest(most),
+                    max_relative: highest(most_relative),
+                    over: highest(most_over) > 0.0,
+                    differing: (r.len() / $size - eight_counts(equal).iter().sum::<u32>() as usize) as u64,
+                    max_steps: eight_counts(steps).into_iter().max().unwrap_or(0) >> $shift,
+                };
                 if lowest(least) < f64::from(LOWEST) {
-                    sums[0].zeros = zeros(r);
-                    sums[1].zeros = zeros(c);
+                    light.sums[0].zeros = zeros(r);
+                    light.sums[1].zeros = zeros(c);
                     if tiny(r, c) {
                         return None;
                     }
                 }
-                let max_relative = highest(most_relative);
-                let correction: f64 = eight(correction).into_iter().map(f64::from).sum();
-                let mut light = Light {
-                    sums,
-                    apart: total(apart),
-                    squares: total(squares),
-                    relative: total(relative) + correction,
-                    max_abs: highest(most),
-                    max_relative,
-                    differing: (count - eight_counts(equal).iter().sum::<u32>() as usize) as u64,
-                    max_steps: eight_counts(steps).into_iter().max().unwrap_or(0) >> $shift,
-                };
-                // Numbers within a factor of two of each other have an exact difference (Sterbenz), and one sign.
-                if max_relative > 0.499 {
-                    light.max_abs = largest(r, c);
-                    light.max_steps = most_steps(r, c);
-                } else if light.max_steps > (i32::MAX as u32) >> $shift {
-                    // 0 and -0.
+                // Numbers within a factor of two of each other have an exact difference (Sterbenz), and one sign. Others must be looked at
+                // in f64; so must steps where 0 meets -0.
+                if light.max_relative > 0.499 {
+                    (light.relative, light.max_abs, light.over) = far(r, c, limit, rms);
+                }
+                if light.max_relative > 0.499 || light.max_steps > (i32::MAX as u32) >> $shift {
                     light.max_steps = most_steps(r, c);
                 }
                 Some(light)
@@ -656,15 +691,29 @@ macro_rules! lights {
                 _mm256_movemask_ps(any) != 0
             }
 
-            /// The largest `|c - r|`.
+            /// `Σ|c - r| / max(|r|, |c|)`, the largest `|c - r|`, and whether one is above the limit, whatever they are.
             #[target_feature(enable = "avx2,fma,f16c")]
-            fn largest(r: &[u8], c: &[u8]) -> f64 {
-                let mut most = [_mm256_setzero_pd(); 2];
-                each(r, c, |r, c| {
-                    let (r, c) = (wide(r), wide(c));
-                    most = [0, 1].map(|k| _mm256_max_pd(most[k], abs(_mm256_sub_pd(c[k], r[k]))));
+            fn far(r: &[u8], c: &[u8], limit: f64, rms: f64) -> (f64, f64, bool) {
+                let mut most_over = _mm256_setzero_pd();
+                let (mut relative, mut correction, mut most) = (_mm256_setzero_pd(), _mm256_setzero_ps(), _mm256_setzero_pd());
+                let one = _mm256_set1_ps(1.0);
+                each(r, c, |x, y| {
+                    let size = _mm256_max_ps(_mm256_max_ps(abs32(x), abs32(y)), _mm256_set1_ps(LOWEST));
+                    let over = _mm256_div_ps(one, size);
+                    let quotient = _mm256_mul_ps(abs32(_mm256_sub_ps(y, x)), over);
+                    correction = _mm256_fmadd_ps(quotient, _mm256_fnmadd_ps(size, over, one), correction);
+                    let (xs, ys, overs) = (wide(x), wide(y), wide(over));
+                    for k in 0..2 {
+                        let d = abs(_mm256_sub_pd(ys[k], xs[k]));
+                        most = _mm256_max_pd(d, most);
+                        relative = _mm256_fmadd_pd(d, overs[k], relative);
+                        let allowed = _mm256_max_pd(abs(xs[k]), _mm256_set1_pd(rms));
+                        most_over = _mm256_max_pd(_mm256_fnmadd_pd(_mm256_set1_pd(limit), allowed, d), most_over);
+                    }
                 });
-                four(_mm256_max_pd(most[0], most[1])).into_iter().fold(0.0, f64::max)
+                let correction: f64 = eight(correction).into_iter().map(f64::from).sum();
+                let over = four(most_over).into_iter().any(|over| over > 0.0);
+                (total(relative) + correction, four(most).into_iter().fold(0.0, f64::max), over)
             }
 
             #[target_feature(enable = "avx2,fma,f16c")]
@@ -689,17 +738,6 @@ macro_rules! lights {
                     most = [0, 1].map(|k| _mm256_max_pd(most[k], _mm256_div_pd(abs(_mm256_sub_pd(c[k], r[k])), size[k])));
                 });
                 four(_mm256_max_pd(most[0], most[1])).into_iter().fold(0.0, f64::max)
-            }
-
-            /// Whether some `|c - r|` may be above `limit · max(|r|, rms)`; both are rounded down.
-            #[target_feature(enable = "avx2,fma,f16c")]
-            pub(in super::super) fn over(r: &[u8], c: &[u8], limit: f32, rms: f32) -> bool {
-                let mut most = _mm256_setzero_ps();
-                each(r, c, |r, c| {
-                    let size = _mm256_max_ps(abs32(r), _mm256_set1_ps(rms));
-                    most = _mm256_max_ps(_mm256_fnmadd_ps(_mm256_set1_ps(limit), size, abs32(_mm256_sub_ps(c, r))), most);
-                });
-                eight(most).into_iter().any(|over| over > 0.0)
             }
         }
     )*};

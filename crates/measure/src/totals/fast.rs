@@ -57,6 +57,10 @@ pub(crate) struct Light {
     pub(crate) max_abs: f64,
     /// Within [`NEAR`] of it.
     pub(crate) max_relative: f64,
+    /// Of the reference.
+    pub(crate) rms: f64,
+    /// Whether some `|c - r| / max(|r|, rms)` may be above the limit.
+    pub(crate) over: bool,
     pub(crate) differing: u64,
     pub(crate) max_steps: u32,
 }
@@ -166,13 +170,13 @@ impl State {
             self.dot = self.dot.plus(one(sums.squares));
             return true;
         }
-        let light = pair.light(r, c);
+        let limit = self.max_local.max(task.seen.local());
+        let light = pair.light(r, c, limit);
         let [r_sums, c_sums] = light.map_or_else(|| [sums(left, r), sums(right, c)], |light| light.sums);
         let Some((reference, candidate)) = side(left, r, count, &r_sums).zip(side(right, c, count, &c_sums)) else { return false };
         let largest = |sums: &Sums| sums.max.max(-sums.min);
         let highest = exponent(largest(&r_sums) + largest(&c_sums)).max(-1022) + 1023;
-        let rms = (r_sums.squares / count as f64).sqrt();
-        let limit = self.max_local.max(task.seen.local());
+        let rms = light.map_or_else(|| (r_sums.squares / count as f64).sqrt(), |light| light.rms);
         let known = Known { rms, limit, base: (highest + 1 - 255).max(0) as u16 };
         let Codes { magnitudes, ulps, places, cell } = codes;
         let room = count.next_multiple_of(16);
@@ -185,7 +189,7 @@ impl State {
         }
         let block = match (light, counted) {
             (None, Some(block)) => block,
-            (Some(light), _) => self.look_again(task, pair, r, c, &known, &light),
+            (Some(light), _) => self.look_again(task, pair, r, c, &light),
             (None, None) => unreachable!("one of them was done"),
         };
         // Squares of the differences of f64 may vanish where those of the numbers do not.
@@ -233,20 +237,15 @@ impl State {
     }
 
     /// What a light loop only nearly knows, exactly, unless it could not count.
-    fn look_again(&self, task: &Task<'_>, pair: Pair, r: &[u8], c: &[u8], known: &Known, light: &Light) -> Block {
+    fn look_again(&self, task: &Task<'_>, pair: Pair, r: &[u8], c: &[u8], light: &Light) -> Block {
         let (near, narrow) = (light.max_relative, light.max_relative <= NARROW);
         let seen = self.max_relative.max(task.seen.relative());
         // Quotients of numbers of 8 bits are the same or 2^-16 apart: most often this one was seen before.
         let eight_bits = narrow && task.reference.dtype() == DType::Bf16;
         let higher = if eight_bits { near > seen * (1.0 + 2.0 * NEAR) } else { near * (1.0 + NEAR) >= seen };
         let max_relative = if near > 0.0 && higher { pair.relative(r, c) } else { 0.0 };
-        // |d| / max(|r|, rms) is at most |d| / rms, and at most |d| / |r|, which follows from the relative difference.
-        let most = near * (1.0 + NEAR);
-        let within = light.max_abs / known.rms <= known.limit || (narrow && most / (1.0 - most) * (1.0 + NEAR) <= known.limit);
-        let limit = if narrow { known.limit } else { known.limit * (1.0 - NEAR) };
-        let local = !within && pair.over(r, c, limit, known.rms);
-        let Light { apart, squares, relative, max_abs, differing, max_steps, .. } = *light;
-        Block { apart, squares, relative, max_abs, max_relative, local, differing, max_steps }
+        let Light { apart, squares, relative, max_abs, over, differing, max_steps, .. } = *light;
+        Block { apart, squares, relative, max_abs, max_relative, local: over, differing, max_steps }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -321,15 +320,20 @@ impl State {
         if !profiles.cut.columns {
             return;
         }
+        let all = profiles.cut.samples(1);
         let mut done = 0;
         while done < count {
-            let column = (start + done as u64) % row;
+            let (line, column) = ((start + done as u64) / row, (start + done as u64) % row);
             let left = count - done;
-            // Whole rows together; what comes before the first and after the last alone.
+            // Whole rows together, when all count; what comes before the first and after the last alone.
             let (rows, width) = match (row - column, column) {
-                (_, 0) if left as u64 >= row => ((left as u64 / row) as usize, row as usize),
+                (_, 0) if all && left as u64 >= row => ((left as u64 / row) as usize, row as usize),
                 (rest, _) => (1, usize::try_from(rest).unwrap_or(usize::MAX).min(left)),
             };
+            if !profiles.cut.samples(line) {
+                done += width;
+                continue;
+            }
             let (r, c) = bytes(done, done + rows * width);
             let (part, cells) = (Part { r, c, rows, row: width }, &mut profiles.columns_from(column)[..width]);
             if equal {

@@ -16,6 +16,13 @@ const LONGEST: u64 = 1 << 20;
 /// Columns stay few, so that they stay close by; one axis alone may have more.
 const COLUMNS: u64 = 1 << 14;
 
+/// Columns of more elements than this are measured on some rows only,
+const EXACT: u64 = 1 << 20;
+/// at least so many of them,
+const ROWS: u64 = 256;
+/// and at least one of so many.
+const EVERY: u64 = 8;
+
 /// What one index holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cell {
@@ -91,6 +98,8 @@ pub(crate) struct Cut {
     pub(crate) row: u64,
     /// Whether there are columns: not when the last axis is too long for a profile.
     pub(crate) columns: bool,
+    /// One row of so many goes to the columns.
+    every: u64,
 }
 
 impl Cut {
@@ -107,7 +116,14 @@ impl Cut {
             split -= 1;
             row *= axes[split].1;
         }
-        Some(Self { axes, split, row, columns })
+        let rows: u64 = axes[..split].iter().map(|(_, dim)| dim).fold(1, |rows, dim| rows.saturating_mul(*dim));
+        let every = if rows.saturating_mul(row) > EXACT { (rows / ROWS).clamp(1, EVERY) } else { 1 };
+        Some(Self { axes, split, row, columns, every })
+    }
+
+    /// Whether the columns are measured on this row.
+    pub(crate) fn samples(&self, row: u64) -> bool {
+        row.is_multiple_of(self.every)
     }
 
     /// The windows that the elements `range` need.
@@ -198,6 +214,7 @@ impl Profiles {
     pub(crate) fn insert(&mut self, start: u64, per: usize, r: &[f64], apart: &[f64], compared: impl Fn(usize) -> bool) {
         for (row, column, elements) in Self::pieces(self.cut.row, start, r.len() / per) {
             let mut sums = Cell::default();
+            let columns = self.cut.columns && self.cut.samples(row);
             for (i, element) in elements.enumerate() {
                 for number in element * per..(element + 1) * per {
                     let mut cell = Cell::default();
@@ -207,7 +224,7 @@ impl Profiles {
                         cell.differing = u64::from(apart[number].is_nan());
                     }
                     sums.merge(&cell);
-                    if self.cut.columns {
+                    if columns {
                         self.columns.at(column + i as u64).merge(&cell);
                     }
                 }
@@ -235,6 +252,11 @@ impl Profiles {
                 let mut cells = vec![Cell::default(); *dim as usize];
                 for (cell, column) in columns.cells.iter().zip(columns.start..) {
                     cells[(column / step % dim) as usize].merge(cell);
+                }
+                for cell in cells.iter_mut().filter(|_| cut.every > 1) {
+                    cell.error *= cut.every as f64;
+                    cell.energy *= cut.every as f64;
+                    cell.differing *= cut.every;
                 }
                 all.push(profile(*axis, *dim, 0, &cells));
             }
