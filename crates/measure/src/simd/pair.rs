@@ -558,6 +558,11 @@ macro_rules! lights {
                     return None;
                 }
                 let rms = (sums[0].squares / (r.len() / $size) as f64).sqrt();
+                // The next block is on its way while this one is worked on. A prefetch never faults, wherever it points.
+                for line in (0..r.len()).step_by(64) {
+                    _mm_prefetch::<_MM_HINT_T1>(r.as_ptr().wrapping_add(r.len() + line).cast());
+                    _mm_prefetch::<_MM_HINT_T1>(c.as_ptr().wrapping_add(c.len() + line).cast());
+                }
                 let mut light = differences(r, c, limit, rms)?;
                 light.rms = rms;
                 light.apart = apart;
@@ -574,13 +579,15 @@ macro_rules! lights {
                 let zero = _mm256_setzero_pd();
                 let (mut apart, mut squares) = (zero, zero);
                 let (mut r_sum, mut r_squares, mut c_sum, mut c_squares) = (zero, zero, zero, zero);
-                let (mut r_min, mut c_min) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::INFINITY));
-                let (mut r_max, mut c_max) = (_mm256_set1_ps(f32::NEG_INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
+                // The bits' largest as signed integers is the largest number, as unsigned ones the least, when both signs occur.
+                let (mut r_min, mut c_min) = (_mm256_setzero_si256(), _mm256_setzero_si256());
+                let (mut r_max, mut c_max) = (_mm256_set1_epi32(i32::MIN), _mm256_set1_epi32(i32::MIN));
                 each(r, c, |x, y| {
-                    r_min = _mm256_min_ps(x, r_min);
-                    r_max = _mm256_max_ps(x, r_max);
-                    c_min = _mm256_min_ps(y, c_min);
-                    c_max = _mm256_max_ps(y, c_max);
+                    let (x_bits, y_bits) = (_mm256_castps_si256(x), _mm256_castps_si256(y));
+                    r_min = _mm256_max_epu32(x_bits, r_min);
+                    r_max = _mm256_max_epi32(x_bits, r_max);
+                    c_min = _mm256_max_epu32(y_bits, c_min);
+                    c_max = _mm256_max_epi32(y_bits, c_max);
                     let (xs, ys) = (wide(x), wide(y));
                     for k in 0..2 {
                         let d = _mm256_sub_pd(ys[k], xs[k]);
@@ -592,44 +599,65 @@ macro_rules! lights {
                         c_squares = _mm256_fmadd_pd(ys[k], ys[k], c_squares);
                     }
                 });
+                let ends = |least: __m256i, most: __m256i, bytes: &[u8]| {
+                    let least = eight_counts(least).into_iter().max().unwrap_or(0);
+                    let most = eight_counts(most).into_iter().map(|bits| bits as i32).max().unwrap_or(0);
+                    match least >> 31 == 1 && most >= 0 {
+                        true => (f64::from(f32::from_bits(least)) + 0.0, f64::from(f32::from_bits(most as u32)) + 0.0),
+                        false => ends(bytes),
+                    }
+                };
+                let (r_ends, c_ends) = (ends(r_min, r_max, r), ends(c_min, c_max, c));
                 let sums = [
-                    kernel::Sums { sum: total(r_sum), squares: total(r_squares), min: lowest(r_min), max: highest(r_max), zeros: 0 },
-                    kernel::Sums { sum: total(c_sum), squares: total(c_squares), min: lowest(c_min), max: highest(c_max), zeros: 0 },
+                    kernel::Sums { sum: total(r_sum), squares: total(r_squares), min: r_ends.0, max: r_ends.1, zeros: 0 },
+                    kernel::Sums { sum: total(c_sum), squares: total(c_squares), min: c_ends.0, max: c_ends.1, zeros: 0 },
                 ];
                 (sums, total(apart), total(squares))
+            }
+
+            /// The least and the largest number.
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn ends(bytes: &[u8]) -> (f64, f64) {
+                let (mut min, mut max) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
+                each(bytes, bytes, |x, _| (min, max) = (_mm256_min_ps(x, min), _mm256_max_ps(x, max)));
+                (lowest(min), highest(max))
             }
 
             /// The rest, with the zeros.
             #[inline]
             #[target_feature(enable = "avx2,fma,f16c")]
             fn differences(r: &[u8], c: &[u8], limit: f64, rms: f64) -> Option<Light> {
-                let none = _mm256_setzero_ps();
-                let mut relative = _mm256_setzero_pd();
-                let mut least = _mm256_set1_ps(f32::INFINITY);
-                let (mut most, mut most_relative, mut most_over, mut correction) = (none, none, none, none);
-                let (mut steps, mut equal) = (_mm256_setzero_si256(), _mm256_setzero_si256());
+                let none = _mm256_setzero_si256();
+                let (mut relative, mut correction) = (_mm256_setzero_pd(), _mm256_setzero_ps());
+                let mut least = _mm256_set1_epi32(i32::MAX);
+                let (mut most, mut most_relative, mut most_over, mut steps, mut equal) = (none, none, none, none, none);
                 let (one, low_limit, low_rms) = (_mm256_set1_ps(1.0), _mm256_set1_ps(down(limit)), _mm256_set1_ps(down(rms)));
+                // Numbers that are not negative have the order of their bits, and more of the machine can compare integers.
+                let bits = |x: __m256| _mm256_castps_si256(x);
+                let larger = |a: __m256, b: __m256| _mm256_castsi256_ps(_mm256_max_epi32(bits(a), bits(b)));
                 each(r, c, |x, y| {
-                    equal = _mm256_sub_epi32(equal, _mm256_castps_si256(_mm256_cmp_ps::<_CMP_EQ_OQ>(x, y)));
+                    equal = _mm256_sub_epi32(equal, _mm256_cmpeq_epi32(bits(x), bits(y)));
                     // Steps between numbers of one sign; where signs differ the relative difference says so.
-                    let between = _mm256_abs_epi32(_mm256_sub_epi32(_mm256_castps_si256(x), _mm256_castps_si256(y)));
-                    steps = _mm256_max_epu32(steps, between);
+                    steps = _mm256_max_epu32(steps, _mm256_abs_epi32(_mm256_sub_epi32(bits(x), bits(y))));
                     let (x_size, y_size) = (abs32(x), abs32(y));
-                    least = _mm256_min_ps(least, _mm256_min_ps(x_size, y_size));
-                    let size = _mm256_max_ps(_mm256_max_ps(x_size, y_size), _mm256_set1_ps(LOWEST));
+                    least = _mm256_min_epi32(least, _mm256_min_epi32(bits(x_size), bits(y_size)));
+                    let size = larger(larger(x_size, y_size), _mm256_set1_ps(LOWEST));
                     let near = abs32(_mm256_sub_ps(y, x));
-                    most = _mm256_max_ps(near, most);
-                    most_over = _mm256_max_ps(_mm256_fnmadd_ps(low_limit, _mm256_max_ps(x_size, low_rms), near), most_over);
+                    most = _mm256_max_epi32(bits(near), most);
+                    most_over = _mm256_max_epi32(bits(_mm256_fnmadd_ps(low_limit, larger(x_size, low_rms), near)), most_over);
                     // near/size = quotient + (near·over - quotient) + near·over·(1 - size·over) + ..: the first is summed in f64; the others
                     // are 2^-24 of it, so f32 is plenty.
                     let over = _mm256_div_ps(one, size);
                     let quotient = _mm256_mul_ps(near, over);
-                    most_relative = _mm256_max_ps(quotient, most_relative);
+                    most_relative = _mm256_max_epi32(bits(quotient), most_relative);
                     correction = _mm256_add_ps(correction, _mm256_fmsub_ps(near, over, quotient));
                     correction = _mm256_fmadd_ps(quotient, _mm256_fnmadd_ps(size, over, one), correction);
                     let quotients = wide(quotient);
                     relative = _mm256_add_pd(relative, _mm256_add_pd(quotients[0], quotients[1]));
                 });
+                let floats = |x: __m256i| _mm256_castsi256_ps(x);
+                let (least, most, most_relative, most_over) = (floats(least), floats(most), floats(most_relative), floats(most_over));
+                let equal = eight_counts(equal).iter().sum::<u32>() as usize;
                 let mut light = Light {
                     sums: [kernel::plain(std::iter::empty()); 2],
                     rms: 0.0,
@@ -639,7 +667,7 @@ macro_rules! lights {
                     max_abs: highest(most),
                     max_relative: highest(most_relative),
                     over: highest(most_over) > 0.0,
-                    differing: (r.len() / $size - eight_counts(equal).iter().sum::<u32>() as usize) as u64,
+                    differing: (r.len() / $size - equal) as u64,
                     max_steps: eight_counts(steps).into_iter().max().unwrap_or(0) >> $shift,
                 };
                 if lowest(least) < f64::from(LOWEST) {
@@ -655,7 +683,7 @@ macro_rules! lights {
                     (light.relative, light.max_abs, light.over) = far(r, c, limit, rms);
                 }
                 if light.max_relative > 0.499 || light.max_steps > (i32::MAX as u32) >> $shift {
-                    light.max_steps = most_steps(r, c);
+                    (light.max_steps, light.differing) = signed_steps(r, c);
                 }
                 Some(light)
             }
@@ -716,16 +744,23 @@ macro_rules! lights {
                 (total(relative) + correction, four(most).into_iter().fold(0.0, f64::max), over)
             }
 
+            /// The most steps from one number to the other, and how many differ.
             #[target_feature(enable = "avx2,fma,f16c")]
-            fn most_steps(r: &[u8], c: &[u8]) -> u32 {
+            fn signed_steps(r: &[u8], c: &[u8]) -> (u32, u64) {
+                let mut equal = _mm256_setzero_si256();
                 let mut most = _mm256_setzero_si256();
                 let down = |x: __m256| {
                     let sign = _mm256_srai_epi32::<31>(_mm256_castps_si256(x));
                     let magnitude = _mm256_srli_epi32::<$shift>(_mm256_castps_si256(abs32(x)));
                     _mm256_sub_epi32(_mm256_xor_si256(magnitude, sign), sign)
                 };
-                each(r, c, |r, c| most = _mm256_max_epu32(most, distance(down(r), down(c))));
-                eight_counts(most).into_iter().max().unwrap_or(0)
+                each(r, c, |r, c| {
+                    let apart = distance(down(r), down(c));
+                    most = _mm256_max_epu32(most, apart);
+                    equal = _mm256_sub_epi32(equal, _mm256_cmpeq_epi32(apart, _mm256_setzero_si256()));
+                });
+                let equal: u64 = eight_counts(equal).into_iter().map(u64::from).sum();
+                (eight_counts(most).into_iter().max().unwrap_or(0), (r.len() / $size) as u64 - equal)
             }
 
             /// The largest `|c - r| / max(|r|, |c|)`.

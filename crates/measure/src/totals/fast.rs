@@ -320,18 +320,17 @@ impl State {
         if !profiles.cut.columns {
             return;
         }
-        let all = profiles.cut.samples(1);
         let mut done = 0;
         while done < count {
             let (line, column) = ((start + done as u64) / row, (start + done as u64) % row);
             let left = count - done;
-            // Whole rows together, when all count; what comes before the first and after the last alone.
+            // Whole rows together; what comes before the first and after the last alone.
             let (rows, width) = match (row - column, column) {
-                (_, 0) if all && left as u64 >= row => ((left as u64 / row) as usize, row as usize),
+                (_, 0) if left as u64 >= row => ((left as u64 / row).min(profiles.cut.alike(line)) as usize, row as usize),
                 (rest, _) => (1, usize::try_from(rest).unwrap_or(usize::MAX).min(left)),
             };
             if !profiles.cut.samples(line) {
-                done += width;
+                done += rows * width;
                 continue;
             }
             let (r, c) = bytes(done, done + rows * width);

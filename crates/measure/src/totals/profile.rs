@@ -19,9 +19,9 @@ const COLUMNS: u64 = 1 << 14;
 /// Columns of more elements than this are measured on some rows only,
 const EXACT: u64 = 1 << 20;
 /// at least so many of them,
-const ROWS: u64 = 256;
+const ROWS: u64 = 128;
 /// and at least one of so many.
-const EVERY: u64 = 8;
+const EVERY: u64 = 16;
 
 /// What one index holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -98,7 +98,8 @@ pub(crate) struct Cut {
     pub(crate) row: u64,
     /// Whether there are columns: not when the last axis is too long for a profile.
     pub(crate) columns: bool,
-    /// One row of so many goes to the columns.
+    /// Rows about a chunk together; one group of so many goes to the columns, so that most chunks have none.
+    group: u64,
     every: u64,
 }
 
@@ -118,18 +119,33 @@ impl Cut {
         }
         let rows: u64 = axes[..split].iter().map(|(_, dim)| dim).fold(1, |rows, dim| rows.saturating_mul(*dim));
         let every = if rows.saturating_mul(row) > EXACT { (rows / ROWS).clamp(1, EVERY) } else { 1 };
-        Some(Self { axes, split, row, columns, every })
+        Some(Self { axes, split, row, columns, group: (super::CHUNK / row).max(1), every })
+    }
+
+    /// All rows for each that is measured.
+    fn scale(&self) -> f64 {
+        let rows: u64 = self.axes[..self.split].iter().map(|(_, dim)| dim).fold(1, |rows, dim| rows.saturating_mul(*dim));
+        let groups = rows.div_ceil(self.group);
+        let measured = groups.div_ceil(self.every).saturating_mul(self.group);
+        let missing = if (groups - 1).is_multiple_of(self.every) { groups.saturating_mul(self.group) - rows } else { 0 };
+        rows as f64 / (measured - missing) as f64
+    }
+
+    /// Rows from this one on that are all measured, or all not.
+    pub(crate) fn alike(&self, row: u64) -> u64 {
+        self.group - row % self.group
     }
 
     /// Whether the columns are measured on this row.
     pub(crate) fn samples(&self, row: u64) -> bool {
-        row.is_multiple_of(self.every)
+        (row / self.group).is_multiple_of(self.every)
     }
 
     /// The windows that the elements `range` need.
     fn windows(&self, range: &Range<u64>) -> (Window, Vec<Window>) {
         let (first, last) = (range.start / self.row, (range.end.max(range.start + 1) - 1) / self.row);
-        let columns = match (self.columns, first == last) {
+        let any = (first / self.group).next_multiple_of(self.every) <= last / self.group;
+        let columns = match (self.columns && any, first == last) {
             (false, _) => 0..0,
             (true, true) => range.start % self.row..(range.end.max(range.start + 1) - 1) % self.row + 1,
             (true, false) => 0..self.row,
@@ -253,10 +269,13 @@ impl Profiles {
                 for (cell, column) in columns.cells.iter().zip(columns.start..) {
                     cells[(column / step % dim) as usize].merge(cell);
                 }
-                for cell in cells.iter_mut().filter(|_| cut.every > 1) {
-                    cell.error *= cut.every as f64;
-                    cell.energy *= cut.every as f64;
-                    cell.differing *= cut.every;
+                if cut.every > 1 {
+                    let scale = cut.scale();
+                    for cell in &mut cells {
+                        cell.error *= scale;
+                        cell.energy *= scale;
+                        cell.differing = (cell.differing as f64 * scale).round() as u64;
+                    }
                 }
                 all.push(profile(*axis, *dim, 0, &cells));
             }
