@@ -577,8 +577,8 @@ macro_rules! lights {
             #[target_feature(enable = "avx2,fma,f16c")]
             fn sums(r: &[u8], c: &[u8]) -> ([kernel::Sums; 2], f64, f64) {
                 let zero = _mm256_setzero_pd();
-                let (mut apart, mut squares) = (zero, zero);
-                let (mut r_sum, mut r_squares, mut c_sum, mut c_squares) = (zero, zero, zero, zero);
+                let (mut apart, mut r_sum, mut c_sum) = (zero, zero, zero);
+                let (mut squares, mut r_squares, mut c_squares) = (zero, zero, zero);
                 // The bits' largest as signed integers is the largest number, as unsigned ones the least, when both signs occur.
                 let (mut r_min, mut c_min) = (_mm256_setzero_si256(), _mm256_setzero_si256());
                 let (mut r_max, mut c_max) = (_mm256_set1_epi32(i32::MIN), _mm256_set1_epi32(i32::MIN));
@@ -589,13 +589,14 @@ macro_rules! lights {
                     c_min = _mm256_max_epu32(y_bits, c_min);
                     c_max = _mm256_max_epi32(y_bits, c_max);
                     let (xs, ys) = (wide(x), wide(y));
+                    let ds = [_mm256_sub_pd(ys[0], xs[0]), _mm256_sub_pd(ys[1], xs[1])];
+                    // In pairs first: a sum must not wait twice a turn for itself. The squares do: more of them would not fit the registers.
+                    apart = _mm256_add_pd(apart, _mm256_add_pd(abs(ds[0]), abs(ds[1])));
+                    r_sum = _mm256_add_pd(r_sum, _mm256_add_pd(xs[0], xs[1]));
+                    c_sum = _mm256_add_pd(c_sum, _mm256_add_pd(ys[0], ys[1]));
                     for k in 0..2 {
-                        let d = _mm256_sub_pd(ys[k], xs[k]);
-                        apart = _mm256_add_pd(apart, abs(d));
-                        squares = _mm256_fmadd_pd(d, d, squares);
-                        r_sum = _mm256_add_pd(r_sum, xs[k]);
+                        squares = _mm256_fmadd_pd(ds[k], ds[k], squares);
                         r_squares = _mm256_fmadd_pd(xs[k], xs[k], r_squares);
-                        c_sum = _mm256_add_pd(c_sum, ys[k]);
                         c_squares = _mm256_fmadd_pd(ys[k], ys[k], c_squares);
                     }
                 });
@@ -650,8 +651,8 @@ macro_rules! lights {
                     let over = _mm256_div_ps(one, size);
                     let quotient = _mm256_mul_ps(near, over);
                     most_relative = _mm256_max_epi32(bits(quotient), most_relative);
-                    correction = _mm256_add_ps(correction, _mm256_fmsub_ps(near, over, quotient));
-                    correction = _mm256_fmadd_ps(quotient, _mm256_fnmadd_ps(size, over, one), correction);
+                    let rest = _mm256_fmadd_ps(quotient, _mm256_fnmadd_ps(size, over, one), _mm256_fmsub_ps(near, over, quotient));
+                    correction = _mm256_add_ps(correction, rest);
                     let quotients = wide(quotient);
                     relative = _mm256_add_pd(relative, _mm256_add_pd(quotients[0], quotients[1]));
                 });

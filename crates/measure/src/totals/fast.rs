@@ -226,7 +226,7 @@ impl State {
         if block.differing > 0 {
             let least = self.top.least().max(task.seen.least()).max(f64::from_bits(1));
             if block.max_abs >= least && !self.top.has_room_for_none_like(block.max_abs) {
-                self.insert_top(task, pair, r, c, least, places, number, worst);
+                self.insert_top(task, pair, r, c, (least, block.max_abs), places, number, worst);
             }
             match counted {
                 Some(block) => self.insert_codes(task, block, (known.base, weight), &magnitudes[..room], &ulps[..room], number, count),
@@ -255,12 +255,19 @@ impl State {
         pair: Pair,
         r: &[u8],
         c: &[u8],
-        least: f64,
+        (least, most): (f64, f64),
         places: &mut Vec<u32>,
         number: impl Fn(usize) -> (f64, f64),
         worst: impl Fn(usize) -> Worst,
     ) {
-        pair.above(r, c, least, places);
+        // Most of a block is far from its worst: where the worst suffice, the others need not be looked at.
+        for part in [0.9, 0.5, 0.0] {
+            let from = least.max(part * most);
+            pair.above(r, c, from, places);
+            if from == least || places.len() >= self.top.room() {
+                break;
+            }
+        }
         for place in places.iter().map(|place| *place as usize) {
             let (r, c) = number(place);
             self.top.insert(Some((c - r).abs()), worst(place));
