@@ -579,18 +579,10 @@ macro_rules! lights {
                 let zero = _mm256_setzero_pd();
                 let (mut apart, mut r_sum, mut c_sum) = (zero, zero, zero);
                 let (mut squares, mut r_squares, mut c_squares) = (zero, zero, zero);
-                // The bits' largest as signed integers is the largest number, as unsigned ones the least, when both signs occur.
-                let (mut r_min, mut c_min) = (_mm256_setzero_si256(), _mm256_setzero_si256());
-                let (mut r_max, mut c_max) = (_mm256_set1_epi32(i32::MIN), _mm256_set1_epi32(i32::MIN));
                 each(r, c, |x, y| {
-                    let (x_bits, y_bits) = (_mm256_castps_si256(x), _mm256_castps_si256(y));
-                    r_min = _mm256_max_epu32(x_bits, r_min);
-                    r_max = _mm256_max_epi32(x_bits, r_max);
-                    c_min = _mm256_max_epu32(y_bits, c_min);
-                    c_max = _mm256_max_epi32(y_bits, c_max);
                     let (xs, ys) = (wide(x), wide(y));
                     let ds = [_mm256_sub_pd(ys[0], xs[0]), _mm256_sub_pd(ys[1], xs[1])];
-                    // In pairs first: a sum must not wait twice a turn for itself. The squares do: more of them would not fit the registers.
+                    // In pairs first: a sum must not wait twice a turn for itself.
                     apart = _mm256_add_pd(apart, _mm256_add_pd(abs(ds[0]), abs(ds[1])));
                     r_sum = _mm256_add_pd(r_sum, _mm256_add_pd(xs[0], xs[1]));
                     c_sum = _mm256_add_pd(c_sum, _mm256_add_pd(ys[0], ys[1]));
@@ -600,15 +592,7 @@ macro_rules! lights {
                         c_squares = _mm256_fmadd_pd(ys[k], ys[k], c_squares);
                     }
                 });
-                let ends = |least: __m256i, most: __m256i, bytes: &[u8]| {
-                    let least = eight_counts(least).into_iter().max().unwrap_or(0);
-                    let most = eight_counts(most).into_iter().map(|bits| bits as i32).max().unwrap_or(0);
-                    match least >> 31 == 1 && most >= 0 {
-                        true => (f64::from(f32::from_bits(least)) + 0.0, f64::from(f32::from_bits(most as u32)) + 0.0),
-                        false => ends(bytes),
-                    }
-                };
-                let (r_ends, c_ends) = (ends(r_min, r_max, r), ends(c_min, c_max, c));
+                let (r_ends, c_ends) = (ends(r), ends(c));
                 let sums = [
                     kernel::Sums { sum: total(r_sum), squares: total(r_squares), min: r_ends.0, max: r_ends.1, zeros: 0 },
                     kernel::Sums { sum: total(c_sum), squares: total(c_squares), min: c_ends.0, max: c_ends.1, zeros: 0 },
@@ -616,9 +600,21 @@ macro_rules! lights {
                 (sums, total(apart), total(squares))
             }
 
-            /// The least and the largest number.
+            /// The least and the largest number. In a loop of its own: with the sums it would not fit the registers.
+            #[inline]
             #[target_feature(enable = "avx2,fma,f16c")]
             fn ends(bytes: &[u8]) -> (f64, f64) {
+                // The bits' largest as signed integers is the largest number, as unsigned ones the least, when both signs occur.
+                let (mut least, mut most) = (_mm256_setzero_si256(), _mm256_set1_epi32(i32::MIN));
+                each(bytes, bytes, |x, _| {
+                    least = _mm256_max_epu32(_mm256_castps_si256(x), least);
+                    most = _mm256_max_epi32(_mm256_castps_si256(x), most);
+                });
+                let least = eight_counts(least).into_iter().max().unwrap_or(0);
+                let most = eight_counts(most).into_iter().map(|bits| bits as i32).max().unwrap_or(0);
+                if least >> 31 == 1 && most >= 0 {
+                    return (f64::from(f32::from_bits(least)) + 0.0, f64::from(f32::from_bits(most as u32)) + 0.0);
+                }
                 let (mut min, mut max) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
                 each(bytes, bytes, |x, _| (min, max) = (_mm256_min_ps(x, min), _mm256_max_ps(x, max)));
                 (lowest(min), highest(max))
