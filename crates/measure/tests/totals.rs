@@ -302,6 +302,32 @@ fn rows_of_any_length_have_the_profiles_of_the_plain_way() {
 }
 
 #[test]
+fn long_tensors_are_sampled_for_pictures_and_exact_in_totals() {
+    // One column is worse than the others; one number is far off, in a row and a block that are not sampled.
+    let dims = [2100u64, 1024];
+    let (r, mut c) = noisy((dims[0] * dims[1]) as usize, 21, 1e-3);
+    c.iter_mut().skip(77).step_by(1024).for_each(|x| *x += 0.5);
+    c[1_000_001] += 3.0;
+    let shaped = |values: &[f32]| {
+        let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        View::new(DType::F32, Shape::from(dims), bytes.into()).expect("whole")
+    };
+    let (left, right) = (shaped(&r), shaped(&c));
+    let fast = of(&left, &right);
+    agrees(&fast, &values(&left), &values(&right));
+    same(&fast, &totals(&Plain(&left), &Plain(&right), &ALL).expect("memory does not shrink"));
+    assert_eq!(fast.worst.map(|w| w.at), Some(1_000_001));
+    assert!(fast.profiles[0].max_abs[1_000_001 / 1024] > 2.0, "rows are not sampled");
+    let columns = &fast.profiles[1];
+    assert_eq!((columns.error.len(), columns.differing[77]), (1024, 2100));
+    assert!((0..1024).filter(|i| *i != 77).all(|i| columns.error[i] * 1e4 < columns.error[77]));
+    let near = |sampled: u64, exact: u64| sampled.abs_diff(exact) * 5 < exact;
+    assert!(near(columns.differing.iter().sum(), fast.differing));
+    assert!(near(fast.magnitudes.iter().map(|(_, count)| count).sum(), fast.differing));
+    assert!(near(fast.ulps.iter().map(|(_, count)| count).sum(), fast.differing));
+}
+
+#[test]
 fn strided_views_are_read_through() {
     let (r, c) = noisy(60 * 70, 3, 1e-2);
     let shaped = |values: &[f32], dims: [u64; 2]| {

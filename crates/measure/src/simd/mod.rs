@@ -11,7 +11,7 @@ mod pair;
 
 use crate::{
     kernel::{self, Shifted, Sums},
-    totals::{Block, Cell, Known, Part},
+    totals::{Block, Cell, Known, Light, Part},
 };
 use twinscope_tensor::DType;
 
@@ -47,6 +47,14 @@ dispatch! {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     loops: &'static Loops,
+    light: Option<&'static LightLoops>,
+}
+
+/// Of the types that are most of all bytes.
+#[derive(Debug)]
+struct LightLoops {
+    light: unsafe fn(&[u8], &[u8], f64) -> Option<Light>,
+    relative: Two<f64>,
 }
 
 type Two<T> = unsafe fn(&[u8], &[u8]) -> T;
@@ -88,7 +96,32 @@ impl Pair {
             (DType::F64, DType::F64) => loops!(f64_f64),
             _ => return None,
         };
-        has_avx2().then_some(Self { loops })
+        macro_rules! light {
+            ($name:ident) => {{
+                use pair::$name::{light, relative};
+                static LOOPS: LightLoops = LightLoops { light, relative };
+                Some(&LOOPS)
+            }};
+        }
+        let light: Option<&'static LightLoops> = match (reference, candidate) {
+            (DType::F32, DType::F32) => light!(light_f32),
+            (DType::Bf16, DType::Bf16) => light!(light_bf16),
+            _ => None,
+        };
+        has_avx2().then_some(Self { loops, light })
+    }
+
+    /// All of a block but its histograms; see [`Light`]. `None` when it must be done with [`Pair::block`].
+    pub(crate) fn light(self, r: &[u8], c: &[u8], limit: f64) -> Option<Light> {
+        // SAFETY: the features this is compiled for were detected when this was made.
+        unsafe { (self.light?.light)(r, c, limit) }
+    }
+
+    /// The largest relative difference of a block that [`Pair::light`] did.
+    pub(crate) fn relative(self, r: &[u8], c: &[u8]) -> f64 {
+        let light = self.light.expect("a block that was done lightly");
+        // SAFETY: as above.
+        unsafe { (light.relative)(r, c) }
     }
 }
 

@@ -38,6 +38,20 @@ impl Histogram {
     }
 }
 
+/// Elements whose histograms are exact.
+const EXACT: u64 = 1 << 18;
+/// Beyond those, one block of so many is counted, for all of them.
+const EVERY: u64 = 64;
+
+/// How often an element of the block that begins at `start` counts.
+pub(crate) fn weight(start: u64) -> u64 {
+    match start {
+        0..EXACT => 1,
+        _ if (start / super::state::BLOCK as u64).is_multiple_of(EVERY) => EVERY,
+        _ => 0,
+    }
+}
+
 /// `floor(log2(x))` of a number above 0, denormals included; 1024 of infinity.
 pub(crate) fn exponent(x: f64) -> i32 {
     let bits = x.to_bits() & (u64::MAX >> 1);

@@ -16,6 +16,13 @@ const LONGEST: u64 = 1 << 20;
 /// Columns stay few, so that they stay close by; one axis alone may have more.
 const COLUMNS: u64 = 1 << 14;
 
+/// Columns of more elements than this are measured on some rows only,
+const EXACT: u64 = 1 << 20;
+/// at least so many of them,
+const ROWS: u64 = 128;
+/// and at least one of so many.
+const EVERY: u64 = 16;
+
 /// What one index holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cell {
@@ -91,6 +98,9 @@ pub(crate) struct Cut {
     pub(crate) row: u64,
     /// Whether there are columns: not when the last axis is too long for a profile.
     pub(crate) columns: bool,
+    /// Rows about a chunk together; one group of so many goes to the columns, so that most chunks have none.
+    group: u64,
+    every: u64,
 }
 
 impl Cut {
@@ -107,13 +117,35 @@ impl Cut {
             split -= 1;
             row *= axes[split].1;
         }
-        Some(Self { axes, split, row, columns })
+        let rows: u64 = axes[..split].iter().map(|(_, dim)| dim).fold(1, |rows, dim| rows.saturating_mul(*dim));
+        let every = if rows.saturating_mul(row) > EXACT { (rows / ROWS).clamp(1, EVERY) } else { 1 };
+        Some(Self { axes, split, row, columns, group: (super::CHUNK / row).max(1), every })
+    }
+
+    /// All rows for each that is measured.
+    fn scale(&self) -> f64 {
+        let rows: u64 = self.axes[..self.split].iter().map(|(_, dim)| dim).fold(1, |rows, dim| rows.saturating_mul(*dim));
+        let groups = rows.div_ceil(self.group);
+        let measured = groups.div_ceil(self.every).saturating_mul(self.group);
+        let missing = if (groups - 1).is_multiple_of(self.every) { groups.saturating_mul(self.group) - rows } else { 0 };
+        rows as f64 / (measured - missing) as f64
+    }
+
+    /// Rows from this one on that are all measured, or all not.
+    pub(crate) fn alike(&self, row: u64) -> u64 {
+        self.group - row % self.group
+    }
+
+    /// Whether the columns are measured on this row.
+    pub(crate) fn samples(&self, row: u64) -> bool {
+        (row / self.group).is_multiple_of(self.every)
     }
 
     /// The windows that the elements `range` need.
     fn windows(&self, range: &Range<u64>) -> (Window, Vec<Window>) {
         let (first, last) = (range.start / self.row, (range.end.max(range.start + 1) - 1) / self.row);
-        let columns = match (self.columns, first == last) {
+        let any = (first / self.group).next_multiple_of(self.every) <= last / self.group;
+        let columns = match (self.columns && any, first == last) {
             (false, _) => 0..0,
             (true, true) => range.start % self.row..(range.end.max(range.start + 1) - 1) % self.row + 1,
             (true, false) => 0..self.row,
@@ -198,6 +230,7 @@ impl Profiles {
     pub(crate) fn insert(&mut self, start: u64, per: usize, r: &[f64], apart: &[f64], compared: impl Fn(usize) -> bool) {
         for (row, column, elements) in Self::pieces(self.cut.row, start, r.len() / per) {
             let mut sums = Cell::default();
+            let columns = self.cut.columns && self.cut.samples(row);
             for (i, element) in elements.enumerate() {
                 for number in element * per..(element + 1) * per {
                     let mut cell = Cell::default();
@@ -207,7 +240,7 @@ impl Profiles {
                         cell.differing = u64::from(apart[number].is_nan());
                     }
                     sums.merge(&cell);
-                    if self.cut.columns {
+                    if columns {
                         self.columns.at(column + i as u64).merge(&cell);
                     }
                 }
@@ -235,6 +268,14 @@ impl Profiles {
                 let mut cells = vec![Cell::default(); *dim as usize];
                 for (cell, column) in columns.cells.iter().zip(columns.start..) {
                     cells[(column / step % dim) as usize].merge(cell);
+                }
+                if cut.every > 1 {
+                    let scale = cut.scale();
+                    for cell in &mut cells {
+                        cell.error *= scale;
+                        cell.energy *= scale;
+                        cell.differing = (cell.differing as f64 * scale).round() as u64;
+                    }
                 }
                 all.push(profile(*axis, *dim, 0, &cells));
             }

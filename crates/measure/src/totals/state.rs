@@ -4,7 +4,7 @@ use super::{
     Options, SideTotals, Totals, Worst,
     fast::{Codes, Seen, Sides},
     grid::Grid,
-    histogram::{Histogram, exponent},
+    histogram::{Histogram, exponent, weight},
     profile::{Cut, Profiles},
     read::{Sort, Values},
     scaled::Scaled,
@@ -295,6 +295,7 @@ impl State {
         let [rs, cs, ds, rest] = more;
         [&mut *rs, &mut *cs, &mut *ds].into_iter().for_each(|kept| kept.clear());
         let whole = task.sort == Sort::Ints;
+        let weight = weight(start);
         for (i, ((r, c), apart)) in reference.iter().zip(candidate.iter()).zip(apart.iter()).enumerate() {
             let (r, c, apart) = (*r, *c, *apart);
             let worst = || match task.sort {
@@ -325,7 +326,7 @@ impl State {
                 continue;
             }
             self.differing += 1;
-            self.magnitudes.add(exponent(apart), 1);
+            self.magnitudes.add(exponent(apart), weight);
             self.max_abs = self.max_abs.max(apart);
             if apart >= self.top.least() {
                 self.top.insert(Some(apart), worst());
@@ -343,7 +344,7 @@ impl State {
                 (Some(grid), _) => grid.distance(r, c),
                 (None, _) => 0,
             };
-            self.insert_steps(steps);
+            self.insert_steps(steps, weight);
         }
         self.compared += rs.len() as u64;
         self.insert_sums(rs, cs, ds, rest);
@@ -370,10 +371,10 @@ impl State {
         self.candidate = self.candidate.merge(sides.1);
     }
 
-    pub(super) fn insert_steps(&mut self, steps: u64) {
+    pub(super) fn insert_steps(&mut self, steps: u64, weight: u64) {
         if steps > 0 {
             self.max_ulp = self.max_ulp.max(steps);
-            self.ulps.add(steps.ilog2() as i32, 1);
+            self.ulps.add(steps.ilog2() as i32, weight);
         }
     }
 

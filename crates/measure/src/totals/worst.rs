@@ -37,6 +37,11 @@ impl Top {
         Self { room: wanted.max(1), entries: Vec::new() }
     }
 
+    /// How many are kept.
+    pub(crate) fn room(&self) -> usize {
+        self.room
+    }
+
     /// A difference below this need not be shown to `insert`. Equal ones must: the first of equals is worse.
     pub(crate) fn least(&self) -> f64 {
         match self.entries.last() {
