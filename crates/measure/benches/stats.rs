@@ -4,26 +4,16 @@
 //! `TWINSCOPE_BENCH_ROUNDS` how often. Machines are noisy, so each pass is timed in slices of 4 MiB, the two take turns pass by pass (which
 //! keeps the caches cold), and the speed is that of the best (and of the median) time of every slice, put together. Above the floor or not is printed, not enforced.
 
+mod common;
+
+use common::{Mapped, Passes, sum};
 use rayon::prelude::*;
 use std::{
     io::{BufWriter, Write},
     sync::Arc,
-    time::Instant,
 };
 use twinscope_measure::stats;
-use twinscope_tensor::{Bytes, DType, Shape, Shrunk, Storage, View};
-
-struct Mapped(memmap2::Mmap);
-
-impl Storage for Mapped {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn check(&self) -> Result<(), Shrunk> {
-        Ok(())
-    }
-}
+use twinscope_tensor::{Bytes, DType, Shape, View};
 
 fn main() {
     // `cargo test --benches` only wants to know that it builds.
@@ -47,7 +37,7 @@ fn main() {
                 View::new(dtype, Shape::from([elements]), part).expect("exactly these bytes")
             })
             .collect();
-        let (mut sum, mut all) = (Passes::new(&views), Passes::new(&views));
+        let (mut sum, mut all) = (Passes::new(views.len()), Passes::new(views.len()));
         for _ in 0..rounds {
             sum.run(&views, |view| baseline(view.contiguous().expect("row-major")));
             all.run(&views, |view| stats(view).expect("the file stays as it is"));
@@ -65,31 +55,6 @@ fn main() {
 }
 
 const SLICE: usize = 4 << 20;
-
-/// Seconds that each slice took, in each pass.
-struct Passes(Vec<Vec<f64>>);
-
-impl Passes {
-    fn new(views: &[View]) -> Self {
-        Self(vec![Vec::new(); views.len()])
-    }
-
-    fn run<T>(&mut self, views: &[View], work: impl Fn(&View) -> T) {
-        for (view, seconds) in views.iter().zip(&mut self.0) {
-            let start = Instant::now();
-            std::hint::black_box(work(view));
-            seconds.push(start.elapsed().as_secs_f64());
-        }
-    }
-
-    /// The best and the median pass, in GB/s.
-    fn speed(mut self, len: usize) -> (f64, f64) {
-        self.0.iter_mut().for_each(|seconds| seconds.sort_by(f64::total_cmp));
-        let best: f64 = self.0.iter().map(|seconds| seconds[0]).sum();
-        let median: f64 = self.0.iter().map(|seconds| seconds[seconds.len() / 2]).sum();
-        (len as f64 / best / 1e9, len as f64 / median / 1e9)
-    }
-}
 
 /// A temporary file of bell-shaped numbers of that type, mapped, every page touched.
 fn mapped(dtype: DType, len: usize) -> Bytes {
@@ -130,34 +95,4 @@ fn mapped(dtype: DType, len: usize) -> Bytes {
 /// The bytes summed as f32, whatever they are: as fast as they can be read.
 fn baseline(bytes: &[u8]) -> f32 {
     bytes.par_chunks(1 << 18).map(sum).collect::<Vec<f32>>().into_iter().sum()
-}
-
-#[cfg(target_arch = "x86_64")]
-fn sum(bytes: &[u8]) -> f32 {
-    assert!(is_x86_feature_detected!("avx2"), "the baseline is an AVX2 sum");
-    // SAFETY: AVX2 was just detected.
-    unsafe { sum_avx2(bytes) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn sum_avx2(bytes: &[u8]) -> f32 {
-    use std::arch::x86_64::*;
-    let mut lanes = [_mm256_setzero_ps(); 8];
-    for group in bytes.as_chunks::<256>().0 {
-        for (i, lane) in lanes.iter_mut().enumerate() {
-            // SAFETY: 32 bytes from 32·i lie inside the 256 bytes of the group.
-            *lane = _mm256_add_ps(*lane, unsafe { _mm256_loadu_ps(group.as_ptr().add(32 * i).cast()) });
-        }
-    }
-    let mut eight = [0.0; 8];
-    let all = lanes.into_iter().fold(_mm256_setzero_ps(), |a, b| _mm256_add_ps(a, b));
-    // SAFETY: eight `f32` take the 32 bytes that are stored.
-    unsafe { _mm256_storeu_ps(eight.as_mut_ptr(), all) };
-    eight.iter().sum()
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn sum(bytes: &[u8]) -> f32 {
-    bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).sum()
 }

@@ -4,6 +4,9 @@
 //! `TWINSCOPE_BENCH_COLUMNS` the last axis (default 4096), `TWINSCOPE_BENCH_ROUNDS` how often. Each pass is timed in slices of
 //! `TWINSCOPE_BENCH_SLICE` MiB a side (default 16; a busy machine interrupts short ones less often), the passes take turns, and the speed is that of the best (and of the median) time of every slice, put together. Nothing is enforced.
 
+mod common;
+
+use common::{Mapped, Passes, sum};
 use rayon::prelude::*;
 use std::{
     io::{BufWriter, Write},
@@ -11,19 +14,7 @@ use std::{
     time::Instant,
 };
 use twinscope_measure::{Options, totals};
-use twinscope_tensor::{Bytes, DType, Shape, Shrunk, Storage, View};
-
-struct Mapped(memmap2::Mmap);
-
-impl Storage for Mapped {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn check(&self) -> Result<(), Shrunk> {
-        Ok(())
-    }
-}
+use twinscope_tensor::{Bytes, DType, Shape, View};
 
 fn main() {
     // `cargo test --benches` only wants to know that it builds.
@@ -91,31 +82,6 @@ fn tiny() {
     println!("10,000 pairs of 16 elements: {:.2} us each", start.elapsed().as_secs_f64() * 100.0);
 }
 
-/// Seconds that each slice took, in each pass.
-struct Passes(Vec<Vec<f64>>);
-
-impl Passes {
-    fn new(slices: usize) -> Self {
-        Self(vec![Vec::new(); slices])
-    }
-
-    fn run<T>(&mut self, pairs: &[(View, View)], work: impl Fn(&(View, View)) -> T) {
-        for (pair, seconds) in pairs.iter().zip(&mut self.0) {
-            let start = Instant::now();
-            std::hint::black_box(work(pair));
-            seconds.push(start.elapsed().as_secs_f64());
-        }
-    }
-
-    /// The best and the median pass, in GB/s.
-    fn speed(mut self, len: usize) -> (f64, f64) {
-        self.0.iter_mut().for_each(|seconds| seconds.sort_by(f64::total_cmp));
-        let best: f64 = self.0.iter().map(|seconds| seconds[0]).sum();
-        let median: f64 = self.0.iter().map(|seconds| seconds[seconds.len() / 2]).sum();
-        (len as f64 / best / 1e9, len as f64 / median / 1e9)
-    }
-}
-
 /// A temporary file of bell-shaped numbers of that type, mapped, every page touched. The same ones each time, but for the noise.
 fn mapped(dtype: DType, len: usize, noise: f64) -> Bytes {
     let file = tempfile::tempfile().expect("a temporary file");
@@ -156,34 +122,4 @@ fn baseline(pair: &(View, View)) -> f32 {
     let bytes =
         |view: &View| -> f32 { view.contiguous().expect("row-major").par_chunks(1 << 18).map(sum).collect::<Vec<f32>>().into_iter().sum() };
     bytes(&pair.0) + bytes(&pair.1)
-}
-
-#[cfg(target_arch = "x86_64")]
-fn sum(bytes: &[u8]) -> f32 {
-    assert!(is_x86_feature_detected!("avx2"), "the baseline is an AVX2 sum");
-    // SAFETY: AVX2 was just detected.
-    unsafe { sum_avx2(bytes) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn sum_avx2(bytes: &[u8]) -> f32 {
-    use std::arch::x86_64::*;
-    let mut lanes = [_mm256_setzero_ps(); 8];
-    for group in bytes.as_chunks::<256>().0 {
-        for (i, lane) in lanes.iter_mut().enumerate() {
-            // SAFETY: 32 bytes from 32·i lie inside the 256 bytes of the group.
-            *lane = _mm256_add_ps(*lane, unsafe { _mm256_loadu_ps(group.as_ptr().add(32 * i).cast()) });
-        }
-    }
-    let mut eight = [0.0; 8];
-    let all = lanes.into_iter().fold(_mm256_setzero_ps(), |a, b| _mm256_add_ps(a, b));
-    // SAFETY: eight `f32` take the 32 bytes that are stored.
-    unsafe { _mm256_storeu_ps(eight.as_mut_ptr(), all) };
-    eight.iter().sum()
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn sum(bytes: &[u8]) -> f32 {
-    bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).sum()
 }
