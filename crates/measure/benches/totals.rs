@@ -3,6 +3,7 @@
 //! `TWINSCOPE_BENCH_GIB` sets how much a side (default 2), `TWINSCOPE_BENCH_DTYPES` which (default `f32,bf16`; also `f16`, `f64`),
 //! `TWINSCOPE_BENCH_COLUMNS` the last axis (default 4096), `TWINSCOPE_BENCH_ROUNDS` how often. Each pass is timed in slices of
 //! `TWINSCOPE_BENCH_SLICE` MiB a side (default 16; a busy machine interrupts short ones less often), the passes take turns, and the speed is that of the best (and of the median) time of every slice, put together. Nothing is enforced.
+//! `TWINSCOPE_BENCH_CPU=1` counts the time of the processors instead.
 
 mod common;
 

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 /// `hi + lo`, where `lo` is what did not fit into `hi`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Double {
+    #[serde(with = "crate::exact")]
     pub(crate) hi: f64,
+    #[serde(with = "crate::exact")]
     pub(crate) lo: f64,
 }
 

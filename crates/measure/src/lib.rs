@@ -1,11 +1,18 @@
 //! Views to numbers: mergeable states, the only hot loops. No opinions here.
 
+pub mod cells;
 mod double;
+mod exact;
+pub mod histogram;
 mod kernel;
 mod moments;
+pub mod pool;
+mod reader;
+pub mod search;
 mod simd;
 pub mod stats;
 pub mod totals;
 
+pub use reader::{Reader, Which};
 pub use stats::{Counts, Number, Squares, Stats, stats};
-pub use totals::{Options, Profile, SideTotals, State, Totals, Worst, totals};
+pub use totals::{Options, Profile, SideTotals, State, Totals, Watch, Worst, totals, totals_watched};

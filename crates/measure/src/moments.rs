@@ -108,6 +108,16 @@ impl Moments {
         Self { n: n as u64, sum: shifts.plus(Double::new(sums.sum)), m2, scale }
     }
 
+    /// From exact sums of integers of at most 32 bits.
+    pub(crate) fn of_integers(n: usize, sum: i64, squares: u128) -> Self {
+        if n == 0 {
+            return Self::default();
+        }
+        // n·Σx² - (Σx)² fits: a block has far less than 2^31 numbers.
+        let spread = n as i128 * squares as i128 - i128::from(sum) * i128::from(sum);
+        Self { n: n as u64, sum: Double::from(i128::from(sum)), m2: Double::from(spread).over(n as f64), scale: Scale::One }
+    }
+
     pub(crate) fn merge(self, other: Self) -> Self {
         if self.n == 0 {
             return other;
@@ -122,9 +132,15 @@ impl Moments {
             // The same, without a division that takes time: blocks of a chunk are equally long, and 2n is a power of two.
             let apart = b.sum.minus(a.sum).value();
             apart * apart / (na + nb)
-        } else {
+        } else if a.m2 == Double::default() && b.m2 == Double::default() {
+            // Equal numbers on both sides, often the same: their averages are exact, so that the spread of a constant is 0.
             let apart = b.average().minus(a.average()).value();
             apart * apart * (na / (na + nb) * nb)
+        } else {
+            // (mean_b - mean_a)·n_a·n_b, in two factors that stay in range.
+            let times = |sum: Double, n: f64| Double::product(sum.hi, n).plus(Double::new(sum.lo * n));
+            let apart = times(b.sum, na).minus(times(a.sum, nb)).value();
+            apart / (na + nb) * (apart / (na * nb))
         };
         Self { n: a.n + b.n, sum: a.sum.plus(b.sum), m2: a.m2.plus(b.m2).plus(Double::new(between)), scale }
     }

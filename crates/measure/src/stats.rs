@@ -16,7 +16,7 @@ use crate::{
     double::Double,
     kernel::{Shifted, Sums},
     moments::{LARGE, Moments, SMALL, Scale},
-    simd,
+    simd::{self, ints::Whole},
 };
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -263,7 +263,9 @@ fn tree<S: State>(start: u64, end: u64, of_block: &mut impl FnMut(u64, usize) ->
 pub(crate) struct Real {
     pub(crate) counts: Counts,
     pub(crate) moments: Moments,
+    #[serde(with = "crate::exact")]
     pub(crate) min: f64,
+    #[serde(with = "crate::exact")]
     pub(crate) max: f64,
 }
 
@@ -310,17 +312,23 @@ impl Real {
     pub(crate) fn of_sums(count: usize, sums: &Sums, again: Option<impl FnOnce(f64) -> Shifted>) -> Option<Self> {
         let max_abs = sums.max.max(-sums.min);
         let usual = sums.squares.is_finite() && (max_abs == 0.0 || (SMALL..=LARGE).contains(&max_abs));
-        usual.then(|| Self {
+        usual.then(|| Self::of_usual(count, sums, again))
+    }
+
+    /// Of numbers that are known to be finite and neither so large nor so small that they must be scaled.
+    #[inline]
+    pub(crate) fn of_usual(count: usize, sums: &Sums, again: Option<impl FnOnce(f64) -> Shifted>) -> Self {
+        Self {
             counts: Counts { zeros: sums.zeros, ..Counts::default() },
             moments: Moments::of_block(count, sums, Scale::One, again),
             min: sums.min,
             max: sums.max,
-        })
+        }
     }
 
     /// `other` comes after `self`.
-    pub(crate) fn merged(self, other: Self) -> Self {
-        self.merge(other)
+    pub(crate) fn add(&mut self, other: &Self) {
+        *self = self.merge(*other);
     }
 
     /// Any numbers at all.
@@ -450,23 +458,30 @@ macro_rules! ints {
 
 impl Ints {
     fn of_block(view: &View, start: u64, count: usize, Scratch { bytes, values, more }: &mut Scratch) -> Self {
+        let small: Option<fn(&[u8]) -> Whole> = match view.dtype() {
+            DType::Bool => Some(simd::ints::bools),
+            DType::U8 => Some(simd::ints::u8s),
+            DType::I8 => Some(simd::ints::i8s),
+            DType::U16 => Some(simd::ints::u16s),
+            DType::I16 => Some(simd::ints::i16s),
+            DType::U32 => Some(simd::ints::u32s),
+            DType::I32 => Some(simd::ints::i32s),
+            _ => None,
+        };
+        if let Some(small) = small.filter(|_| count > 0) {
+            let Whole { zeros, min, max, sum, squares } = small(view.chunk(start, count, bytes));
+            let moments = Moments::of_integers(count, sum, squares);
+            return Self { zeros, moments, min: min.into(), max: max.into(), sum: sum.into() };
+        }
         macro_rules! fixed {
-            ($int:ty, $wide:ty) => {{
+            ($int:ty) => {{
                 let bytes = view.chunk(start, count, bytes);
-                ints!($wide, bytes.as_chunks().0.iter().map(|x| <$wide>::from(<$int>::from_le_bytes(*x))), values)
+                ints!(i128, bytes.as_chunks().0.iter().map(|x| i128::from(<$int>::from_le_bytes(*x))), values)
             }};
         }
         let (zeros, first, [min, max, sum]) = match view.dtype() {
-            // Any byte but 0 is true.
-            DType::Bool => ints!(i64, view.chunk(start, count, bytes).iter().map(|x| i64::from(*x != 0)), values),
-            DType::U8 => fixed!(u8, i64),
-            DType::I8 => fixed!(i8, i64),
-            DType::U16 => fixed!(u16, i64),
-            DType::I16 => fixed!(i16, i64),
-            DType::U32 => fixed!(u32, i64),
-            DType::I32 => fixed!(i32, i64),
-            DType::U64 => fixed!(u64, i128),
-            DType::I64 => fixed!(i64, i128),
+            DType::U64 => fixed!(u64),
+            DType::I64 => fixed!(i64),
             _ => {
                 read(view, start, count, bytes, more);
                 ints!(i64, more.iter().map(|x| *x as i64), values)
@@ -492,6 +507,7 @@ pub(crate) struct Complex {
     pub(crate) re: Moments,
     pub(crate) im: Moments,
     pub(crate) moduli: Moments,
+    #[serde(with = "crate::exact")]
     max_abs: f64,
 }
 

@@ -20,9 +20,11 @@ mod scaled;
 mod state;
 mod worst;
 
-pub(crate) use fast::{Block, Known, Light, Part};
+pub(crate) use fast::{Asked, Block, Known, Light, Part};
+pub(crate) use grid::Grid;
 pub(crate) use profile::Cell;
 pub use read::Incommensurable;
+pub(crate) use read::{Sort, Values};
 pub use state::State;
 
 use serde::{Deserialize, Serialize};
@@ -47,9 +49,12 @@ pub struct Options {
 pub struct Worst {
     pub at: u64,
     /// The value; of a complex number the real part.
+    #[serde(with = "crate::exact")]
     pub reference: f64,
+    #[serde(with = "crate::exact")]
     pub candidate: f64,
     /// The imaginary parts, reference and candidate, of complex numbers.
+    #[serde(with = "crate::exact::two")]
     pub imaginary: Option<[f64; 2]>,
 }
 
@@ -123,4 +128,21 @@ pub struct Totals {
 /// When the shapes are not equal: pairing and layout make them so.
 pub fn totals(reference: &dyn Operand, candidate: &dyn Operand, options: &Options) -> Result<Totals, ReadError> {
     Ok(State::of_range(reference, candidate, 0..reference.len(), options)?.finish())
+}
+
+/// Told, from many threads, how many more elements were measured; says whether to go on.
+pub type Watch<'a> = dyn Fn(u64) -> bool + Sync + 'a;
+
+/// As [`totals`], with someone to tell after every chunk of a pair of several. `None` when they said that it is enough.
+///
+/// # Panics
+/// As [`totals`].
+pub fn totals_watched(
+    reference: &dyn Operand,
+    candidate: &dyn Operand,
+    options: &Options,
+    watch: &Watch<'_>,
+) -> Result<Option<Totals>, ReadError> {
+    let state = State::of_range_watched(reference, candidate, 0..reference.len(), options, Some(watch))?;
+    Ok(state.map(State::finish))
 }

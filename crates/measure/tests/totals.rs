@@ -4,7 +4,7 @@ mod exact;
 
 use exact::Sum;
 use proptest::prelude::*;
-use twinscope_measure::{Options, State, Totals, totals};
+use twinscope_measure::{Options, State, Totals, totals, totals_watched};
 use twinscope_tensor::{DType, Operand, Shape, Shrunk, View};
 
 const ALL: Options = Options { profiles: true, top: 5, tolerance: Some((1e-3, 1e-2)) };
@@ -279,6 +279,69 @@ fn a_giant_pair_can_be_measured_in_parts() {
     let parts = [part(0..65_536), part(65_536..262_144), part(262_144..300_000)];
     let [a, b, c2] = parts;
     same(&a.merge(b).merge(c2).finish(), &of(&r, &c));
+}
+
+#[test]
+fn a_part_is_written_and_read_again_to_the_last_bit() {
+    let (mut r, mut c) = noisy(70_000, 9, 1e-2);
+    (r[5], c[5], c[66_000], r[66_001]) = (f32::NAN, 1.0, f32::INFINITY, f32::NAN);
+    let (r, c) = (f32s(&r), f32s(&c));
+    for range in [0..65_536, 65_536..70_000, 0..0] {
+        let state = State::of_range(&r, &c, range, &ALL).expect("memory does not shrink");
+        let text = serde_json::to_string(&state).expect("a text");
+        let again: State = serde_json::from_str(&text).expect("a state");
+        // A NaN is not equal to itself, but is written the same.
+        assert_eq!(serde_json::to_string(&again).expect("a text"), text);
+        assert_eq!(format!("{:?}", again.finish()), format!("{:?}", state.finish()));
+    }
+}
+
+/// What a loop for usual numbers might get wrong: every sort of neighbourhood, over several blocks.
+#[test]
+fn every_neighbourhood_is_measured_as_the_plain_way_does() {
+    let relu = |x: f64| if x > 0.0 { x } else { 0.0 };
+    type Sort = fn(f64, f64) -> (f64, f64);
+    let sorts: [(&str, Sort); 9] = [
+        ("signs differ", |a, b| (a, -b)),
+        ("near, added", |a, b| (a, a + 1e-2 * b)),
+        ("near, times", |a, b| (a, a * (1.0 + 1e-2 * b))),
+        ("rounding", |a, b| (a, a * (1.0 + 1e-7 * b))),
+        ("one side is 0", |a, b| (if b > 0.3 { 0.0 } else { a.abs() }, a.abs() * if b < -0.3 { 0.0 } else { 1.0 })),
+        ("zeros of both signs", |a, b| (if a > 0.0 { 0.0 } else { -0.0 }, if b > 0.0 { -0.0 } else { 0.0 })),
+        ("the same size, other signs", |a, b| (a, a * b.signum())),
+        ("far apart", |a, b| (a * 1e-30, b * 1e30)),
+        ("denormal", |a, b| (a * 1e-39, b * 1e-42)),
+    ];
+    for (seed, (name, sort)) in sorts.into_iter().enumerate() {
+        for positive in [false, true] {
+            let mut random = Random(seed as u64 + 77);
+            let pairs = (0..3 * 4096 + 48).map(|_| sort(random.unit(), random.unit()));
+            let (r, c): (Vec<f32>, Vec<f32>) =
+                pairs.map(|(r, c)| if positive { (relu(r) as f32, relu(c) as f32) } else { (r as f32, c as f32) }).unzip();
+            for (r, c) in [(f32s(&r), f32s(&c)), (bf16s(&r), bf16s(&c))] {
+                let fast = of(&r, &c);
+                let plain = totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink");
+                println!("{name}, {}, positive {positive}", r.dtype());
+                agrees(&fast, &values(&r), &values(&c));
+                same(&fast, &plain);
+            }
+        }
+    }
+}
+
+#[test]
+fn someone_who_had_enough_gets_nothing() {
+    let (r, c) = noisy(300_000, 5, 1e-2);
+    let (r, c) = (f32s(&r), f32s(&c));
+    let told = std::sync::atomic::AtomicU64::new(0);
+    let go_on = |elements: u64| {
+        told.fetch_add(elements, std::sync::atomic::Ordering::Relaxed);
+        true
+    };
+    let whole = totals_watched(&r, &c, &ALL, &go_on).expect("memory does not shrink");
+    assert_eq!(whole, Some(of(&r, &c)));
+    assert_eq!(told.into_inner(), 300_000);
+    assert_eq!(totals_watched(&r, &c, &ALL, &|_| false).expect("memory does not shrink"), None);
 }
 
 #[test]

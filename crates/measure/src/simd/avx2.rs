@@ -168,21 +168,83 @@ pub(super) fn f64(bytes: &[u8]) -> Sums {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn f32(bytes: &[u8]) -> Sums {
+    f32_beside::<false>(bytes, bytes).0
+}
+
+/// The sums, unless the other side has other bytes.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn f32_same(bytes: &[u8], other: &[u8]) -> Option<Sums> {
+    let (sums, same) = f32_beside::<true>(bytes, other);
+    same.then_some(sums)
+}
+
+/// What differs between two sides, read along with one of them.
+#[derive(Clone, Copy)]
+struct Beside<'a, const PAIR: bool> {
+    other: &'a [u8],
+    unequal: __m256i,
+}
+
+impl<'a, const PAIR: bool> Beside<'a, PAIR> {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn new(bytes: &[u8], other: &'a [u8]) -> Self {
+        assert!(bytes.len() == other.len());
+        Self { other, unequal: _mm256_setzero_si256() }
+    }
+
+    /// 32 bytes that begin at `at` of one side.
+    ///
+    /// # Safety
+    /// The other side must have 32 bytes there.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn insert(&mut self, at: usize, x: __m256i) {
+        if PAIR {
+            // SAFETY: 32 bytes can be read, says the caller.
+            let y = unsafe { _mm256_loadu_si256(self.other.as_ptr().add(at).cast()) };
+            self.unequal = _mm256_or_si256(self.unequal, _mm256_xor_si256(x, y));
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn ahead(&self, at: usize) {
+        if PAIR {
+            ahead(self.other.as_ptr().wrapping_add(at));
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn is_same(&self, rest: &[u8]) -> bool {
+        _mm256_testz_si256(self.unequal, self.unequal) == 1 && self.other.ends_with(rest)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn f32_beside<const PAIR: bool>(bytes: &[u8], other: &[u8]) -> (Sums, bool) {
+    let mut beside = Beside::<PAIR>::new(bytes, other);
     let (groups, rest) = bytes.as_chunks::<{ 4 * LANES }>();
     let mut first = First::new();
     let (mut min, mut max) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
     let mut zeros = _mm256_setzero_si256();
-    for group in groups {
+    for (i, group) in groups.iter().enumerate() {
         let at = group.as_ptr();
         ahead(at);
+        beside.ahead(64 * i);
         for four in 0..VECTORS {
             // SAFETY: 16 bytes from 16·four lie inside the 64 bytes of the group.
             let x = unsafe { _mm_loadu_ps(at.add(16 * four).cast()) };
             first.insert(four, _mm256_cvtps_pd(x));
         }
         for half in 0..2 {
-            // SAFETY: 32 bytes from 32·half lie inside the 64 bytes of the group.
-            let x = unsafe { _mm256_loadu_ps(at.add(32 * half).cast()) };
+            // SAFETY: 32 bytes from 32·half lie inside the 64 bytes of the group, on both sides.
+            let x = unsafe {
+                let x = _mm256_loadu_ps(at.add(32 * half).cast());
+                beside.insert(64 * i + 32 * half, _mm256_castps_si256(x));
+                x
+            };
             min = _mm256_min_ps(x, min);
             max = _mm256_max_ps(x, max);
             zeros = _mm256_sub_epi32(zeros, _mm256_castps_si256(_mm256_cmp_ps::<_CMP_EQ_OQ>(x, _mm256_setzero_ps())));
@@ -190,7 +252,7 @@ pub(super) fn f32(bytes: &[u8]) -> Sums {
     }
     let (min, max) = fold_f32(min, max);
     let zeros = as_u32s(zeros).iter().map(|n| u64::from(*n)).sum();
-    first.lanes(min, max, zeros).finish(kernel::f32s(rest))
+    (first.lanes(min, max, zeros).finish(kernel::f32s(rest)), beside.is_same(rest))
 }
 
 /// Smallest and largest of 16-bit numbers of sign and magnitude, kept as integers.
@@ -256,12 +318,27 @@ fn zeros(groups: &[[u8; 2 * LANES]]) -> u64 {
 /// The numbers are summed as they are: 8 bits of precision make the sums of a narrow block exact (see [`crate::moments`]).
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn bf16(bytes: &[u8]) -> Sums {
+    bf16_beside::<false>(bytes, bytes).0
+}
+
+/// The sums, unless the other side has other bytes.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn bf16_same(bytes: &[u8], other: &[u8]) -> Option<Sums> {
+    let (sums, same) = bf16_beside::<true>(bytes, other);
+    same.then_some(sums)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn bf16_beside<const PAIR: bool>(bytes: &[u8], other: &[u8]) -> (Sums, bool) {
+    let mut beside = Beside::<PAIR>::new(bytes, other);
     let (groups, rest) = bytes.as_chunks::<{ 2 * LANES }>();
     let mut first = First::new();
     let mut ends = Ends::new();
-    for group in groups {
+    for (i, group) in groups.iter().enumerate() {
         let at = group.as_ptr();
         ahead(at);
+        beside.ahead(32 * i);
         for half in 0..2 {
             // SAFETY: 16 bytes from 16·half lie inside the 32 bytes of the group.
             let x = unsafe { _mm_loadu_si128(at.add(16 * half).cast()) };
@@ -271,11 +348,16 @@ pub(super) fn bf16(bytes: &[u8]) -> Sums {
             first.insert(2 * half, _mm256_cvtps_pd(even));
             first.insert(2 * half + 1, _mm256_cvtps_pd(odd));
         }
-        // SAFETY: the group is the 32 bytes that are loaded.
-        ends.insert(unsafe { _mm256_loadu_si256(at.cast()) });
+        // SAFETY: the group is the 32 bytes that are loaded, on both sides.
+        let x = unsafe {
+            let x = _mm256_loadu_si256(at.cast());
+            beside.insert(32 * i, x);
+            x
+        };
+        ends.insert(x);
     }
     let (min, max, zeros) = ends.fold(groups, kernel::bf16);
-    first.lanes(min, max, zeros).finish(kernel::bf16s_in_order(rest))
+    (first.lanes(min, max, zeros).finish(kernel::bf16s_in_order(rest)), beside.is_same(rest))
 }
 
 /// As bf16, with 11 bits of precision.

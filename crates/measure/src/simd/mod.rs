@@ -6,12 +6,15 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+pub(crate) mod ints;
+#[cfg(target_arch = "x86_64")]
+mod light;
 #[cfg(target_arch = "x86_64")]
 mod pair;
 
 use crate::{
     kernel::{self, Shifted, Sums},
-    totals::{Block, Cell, Known, Light, Part},
+    totals::{Asked, Block, Cell, Known, Light, Part},
 };
 use twinscope_tensor::DType;
 
@@ -53,16 +56,18 @@ pub(crate) struct Pair {
 /// Of the types that are most of all bytes.
 #[derive(Debug)]
 struct LightLoops {
-    light: unsafe fn(&[u8], &[u8], f64) -> Option<Light>,
+    light: unsafe fn(&[u8], &[u8], &Asked) -> Option<Light>,
     relative: Two<f64>,
 }
 
 type Two<T> = unsafe fn(&[u8], &[u8]) -> T;
+type OnlyCodes = unsafe fn(&[u8], &[u8], u16, &mut [u8], &mut [u8]);
 type WithCodes = unsafe fn(&[u8], &[u8], Known, &mut [u8], &mut [u8]) -> Block;
 
 #[derive(Debug)]
 struct Loops {
     block: WithCodes,
+    codes: OnlyCodes,
     dot: Two<f64>,
     row: Two<Cell>,
     local: unsafe fn(&[u8], &[u8], f64) -> f64,
@@ -82,8 +87,8 @@ impl Pair {
     pub(crate) fn of(reference: DType, candidate: DType) -> Option<Self> {
         macro_rules! loops {
             ($name:ident) => {{
-                use pair::$name::{above, beyond, block, columns, dot, energies, local, row};
-                static LOOPS: Loops = Loops { block, dot, row, local, above, beyond, columns, energies };
+                use pair::$name::{above, beyond, block, codes, columns, dot, energies, local, row};
+                static LOOPS: Loops = Loops { block, codes, dot, row, local, above, beyond, columns, energies };
                 &LOOPS
             }};
         }
@@ -97,24 +102,23 @@ impl Pair {
             _ => return None,
         };
         macro_rules! light {
-            ($name:ident) => {{
-                use pair::$name::{light, relative};
-                static LOOPS: LightLoops = LightLoops { light, relative };
+            ($type:ident) => {{
+                static LOOPS: LightLoops = LightLoops { light: light::light::<light::$type>, relative: light::relative::<light::$type> };
                 Some(&LOOPS)
             }};
         }
         let light: Option<&'static LightLoops> = match (reference, candidate) {
-            (DType::F32, DType::F32) => light!(light_f32),
-            (DType::Bf16, DType::Bf16) => light!(light_bf16),
+            (DType::F32, DType::F32) => light!(F32),
+            (DType::Bf16, DType::Bf16) => light!(Bf16),
             _ => None,
         };
         has_avx2().then_some(Self { loops, light })
     }
 
     /// All of a block but its histograms; see [`Light`]. `None` when it must be done with [`Pair::block`].
-    pub(crate) fn light(self, r: &[u8], c: &[u8], limit: f64) -> Option<Light> {
+    pub(crate) fn light(self, r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
         // SAFETY: the features this is compiled for were detected when this was made.
-        unsafe { (self.light?.light)(r, c, limit) }
+        unsafe { (self.light?.light)(r, c, asked) }
     }
 
     /// The largest relative difference of a block that [`Pair::light`] did.
@@ -139,6 +143,8 @@ macro_rules! pair_loops {
 pair_loops! {
     /// Everything about the differences of a block; see [`Block`].
     block(r: &[u8], c: &[u8], known: Known, magnitudes: &mut [u8], ulps: &mut [u8]) -> Block;
+    /// Only the codes of a block that [`Pair::light`] did; see [`Pair::block`].
+    codes(r: &[u8], c: &[u8], base: u16, magnitudes: &mut [u8], ulps: &mut [u8]);
     dot(r: &[u8], c: &[u8]) -> f64;
     row(r: &[u8], c: &[u8]) -> Cell;
     local(r: &[u8], c: &[u8], rms: f64) -> f64;
@@ -147,6 +153,24 @@ pair_loops! {
     columns(part: Part<'_>, cells: &mut [Cell]);
     /// Of parts that are equal.
     energies(part: Part<'_>, cells: &mut [Cell]);
+}
+
+macro_rules! same {
+    ($($name:ident = $sums:ident;)*) => {$(
+        /// The sums of one side, unless the other has other bytes.
+        pub(crate) fn $name(bytes: &[u8], other: &[u8]) -> Option<Sums> {
+            #[cfg(target_arch = "x86_64")]
+            if has_avx2() && bytes.len() == other.len() {
+                // SAFETY: the features these functions are compiled for were just detected.
+                return unsafe { avx2::$name(bytes, other) };
+            }
+            (bytes == other).then(|| $sums(bytes))
+        }
+    )*};
+}
+same! {
+    f32_same = f32;
+    bf16_same = bf16;
 }
 
 /// How many of the codes are each value above 0.

@@ -18,7 +18,10 @@ use crate::{
     simd::{self, Pair},
     stats::{ONCE, Real},
 };
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 use twinscope_tensor::DType;
 
 /// What the loop over a block must know of it.
@@ -46,29 +49,41 @@ pub(crate) struct Block {
     pub(crate) max_steps: u32,
 }
 
-/// What one loop over both sides of a block of finite numbers finds: everything but the histograms.
+/// What is known before a block of f32 or bf16 is looked at: what a block does not beat need not be known exactly.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// The largest relative difference so far.
+    pub(crate) relative: f64,
+    /// The largest `max_local` so far.
+    pub(crate) local: f64,
+    /// About the rms of the reference, 0 when it is not worth knowing.
+    pub(crate) rms: f64,
+    /// Both sides have numbers of both signs at least this large; 0 when nothing is known.
+    pub(crate) within: f64,
+}
+
+/// What is found in a block of finite f32 or bf16: everything but the histograms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Light {
-    /// Of the reference and the candidate.
+    /// Of the reference and the candidate. The ends are infinite, and the least one above the largest, when no number is beyond [`Asked::within`].
     pub(crate) sums: [Sums; 2],
+    /// The largest magnitude of both sides.
+    pub(crate) largest: f64,
     pub(crate) apart: f64,
     pub(crate) squares: f64,
     pub(crate) relative: f64,
     pub(crate) max_abs: f64,
-    /// Within [`NEAR`] of it.
-    pub(crate) max_relative: f64,
+    /// Whether a relative difference may be above [`Asked::relative`]. None is where this is false.
+    pub(crate) higher: bool,
     /// Of the reference.
     pub(crate) rms: f64,
-    /// Whether some `|c - r| / max(|r|, rms)` may be above the limit.
+    /// Whether bounds alone do not say that no `|c - r| / max(|r|, rms)` is above [`Asked::local`],
+    pub(crate) close: bool,
+    /// and whether some may be.
     pub(crate) over: bool,
     pub(crate) differing: u64,
     pub(crate) max_steps: u32,
 }
-
-/// How far, relatively, [`Light::max_relative`] may be off.
-const NEAR: f64 = 1.0 / (1 << 21) as f64;
-/// Below this relative difference two numbers are within a factor of two of each other, also if it is only nearly known.
-const NARROW: f64 = 0.499;
 
 /// Rows of a chunk that all have the same columns.
 #[derive(Clone, Copy, Debug)]
@@ -86,15 +101,42 @@ pub(crate) type Sides<'a> = (&'a [u8], &'a [u8], [usize; 2]);
 /// What threads tell each other so that they need not look twice. Only ever a reason to skip what could not count: no digit depends on it.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// A difference below this is not among the worst.
+    /// The largest differences, largest first, as many as are kept.
+    largest: Mutex<Vec<f64>>,
+    /// The last of them: a difference below this is not among the worst.
     least: AtomicU64,
     local: AtomicU64,
     relative: AtomicU64,
+    within: AtomicU64,
+    /// Nobody wants the result any more.
+    stopped: AtomicBool,
 }
 
 impl Seen {
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
     fn least(&self) -> f64 {
         f64::from_bits(self.least.load(Ordering::Relaxed))
+    }
+
+    /// A difference that no one else reports, and how many are kept.
+    fn report(&self, apart: f64, room: usize) {
+        if apart < self.least() {
+            return;
+        }
+        let mut largest = self.largest.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = largest.partition_point(|other| *other >= apart);
+        largest.insert(place, apart);
+        largest.truncate(room);
+        if let Some(last) = largest.get(room - 1) {
+            self.least.store(last.to_bits(), Ordering::Relaxed);
+        }
     }
 
     fn local(&self) -> f64 {
@@ -104,6 +146,10 @@ impl Seen {
     fn relative(&self) -> f64 {
         f64::from_bits(self.relative.load(Ordering::Relaxed))
     }
+
+    fn within(&self) -> f64 {
+        f64::from_bits(self.within.load(Ordering::Relaxed))
+    }
 }
 
 /// Codes of a block, and places in it.
@@ -112,8 +158,17 @@ pub(crate) struct Codes {
     magnitudes: Vec<u8>,
     ulps: Vec<u8>,
     places: Vec<u32>,
+    /// A guess for [`Asked::rms`].
+    rms: f64,
     /// What the last block sums up to.
     pub(crate) cell: Cell,
+}
+
+/// What [`Light`] says, with its largest relative difference where it counts.
+fn look_again(pair: Pair, r: &[u8], c: &[u8], light: &Light) -> Block {
+    let Light { apart, squares, relative, max_abs, over, differing, max_steps, .. } = *light;
+    let max_relative = if light.higher { pair.relative(r, c) } else { 0.0 };
+    Block { apart, squares, relative, max_abs, max_relative, local: over, differing, max_steps }
 }
 
 /// One side's sums.
@@ -126,6 +181,20 @@ fn sums(dtype: DType, bytes: &[u8]) -> Sums {
     }
 }
 
+/// The sums of both sides, when they are equal to the last bit.
+fn equal_sums([left, right]: [DType; 2], r: &[u8], c: &[u8]) -> Option<Sums> {
+    // Most blocks that differ do so at once.
+    let first = |bytes: &[u8]| bytes.first_chunk::<128>().copied();
+    if left != right || first(r) != first(c) {
+        return None;
+    }
+    match left {
+        DType::F32 => simd::f32_same(r, c),
+        DType::Bf16 => simd::bf16_same(r, c),
+        _ => (r == c).then(|| sums(left, r)),
+    }
+}
+
 /// One side, `None` when it must be done the plain way.
 fn side(dtype: DType, bytes: &[u8], count: usize, sums: &Sums) -> Option<Side> {
     let real = match dtype {
@@ -134,6 +203,14 @@ fn side(dtype: DType, bytes: &[u8], count: usize, sums: &Sums) -> Option<Side> {
         _ => Real::of_sums(count, sums, ONCE),
     };
     real.map(Side::Real)
+}
+
+/// One side of a block that was done lightly.
+fn light_side(dtype: DType, bytes: &[u8], count: usize, sums: &Sums) -> Side {
+    Side::Real(match dtype {
+        DType::F32 => Real::of_usual(count, sums, Some(|mean| simd::f32_shifted(bytes, mean))),
+        _ => Real::of_usual(count, sums, ONCE),
+    })
 }
 
 fn value(dtype: DType, bytes: &[u8], at: usize) -> f64 {
@@ -157,40 +234,49 @@ impl State {
             Worst { at: start + at as u64, reference, candidate, imaginary: None }
         };
         let one = |sum: f64| Scaled::new(sum, [Scale::One; 2]);
-        if left == right && r == c {
-            let sums = sums(left, r);
+        if let Some(sums) = equal_sums([left, right], r, c) {
             let Some(side) = side(left, r, count, &sums) else { return false };
             codes.cell = Cell { energy: sums.squares, ..Cell::default() };
             self.first = self.first.or_else(|| Some(worst(0)));
             self.compared += count as u64;
-            self.reference = self.reference.merge(side);
-            self.candidate = self.candidate.merge(side);
+            self.reference.add(&side);
+            self.candidate.add(&side);
             self.reference_squares = self.reference_squares.plus(one(sums.squares));
             self.candidate_squares = self.candidate_squares.plus(one(sums.squares));
             self.dot = self.dot.plus(one(sums.squares));
             return true;
         }
-        let limit = self.max_local.max(task.seen.local());
-        let light = pair.light(r, c, limit);
+        let asked = self.asked(task, codes.rms);
+        let light = pair.light(r, c, &asked);
+        // Blocks are like the one before them. A little less: a guess that is too high tells nothing.
+        codes.rms = light.map_or(0.0, |light| if light.close { 0.9 * light.rms } else { 0.0 });
         let [r_sums, c_sums] = light.map_or_else(|| [sums(left, r), sums(right, c)], |light| light.sums);
-        let Some((reference, candidate)) = side(left, r, count, &r_sums).zip(side(right, c, count, &c_sums)) else { return false };
-        let largest = |sums: &Sums| sums.max.max(-sums.min);
-        let highest = exponent(largest(&r_sums) + largest(&c_sums)).max(-1022) + 1023;
+        let (reference, candidate, largest) = match light {
+            Some(light) => (light_side(left, r, count, &r_sums), light_side(right, c, count, &c_sums), light.largest),
+            None => {
+                let Some((reference, candidate)) = side(left, r, count, &r_sums).zip(side(right, c, count, &c_sums)) else { return false };
+                let largest = |sums: &Sums| sums.max.max(-sums.min);
+                (reference, candidate, largest(&r_sums).max(largest(&c_sums)))
+            }
+        };
+        let highest = exponent(2.0 * largest).max(-1022) + 1023;
         let rms = light.map_or_else(|| (r_sums.squares / count as f64).sqrt(), |light| light.rms);
-        let known = Known { rms, limit, base: (highest + 1 - 255).max(0) as u16 };
-        let Codes { magnitudes, ulps, places, cell } = codes;
+        let known = Known { rms, limit: asked.local, base: (highest + 1 - 255).max(0) as u16 };
+        let Codes { magnitudes, ulps, places, cell, .. } = codes;
         let room = count.next_multiple_of(16);
         let weight = weight(start);
-        let mut counted = None;
         if light.is_none() || weight > 0 {
             magnitudes.resize(room.max(magnitudes.len()), 0);
             ulps.resize(magnitudes.len(), 0);
-            counted = Some(pair.block(r, c, known, magnitudes, ulps));
         }
-        let block = match (light, counted) {
-            (None, Some(block)) => block,
-            (Some(light), _) => self.look_again(task, pair, r, c, &light),
-            (None, None) => unreachable!("one of them was done"),
+        let block = match light {
+            None => pair.block(r, c, known, magnitudes, ulps),
+            Some(light) => {
+                if weight > 0 {
+                    pair.codes(r, c, known.base, magnitudes, ulps);
+                }
+                look_again(pair, r, c, &light)
+            }
         };
         // Squares of the differences of f64 may vanish where those of the numbers do not.
         if block.max_abs != 0.0 && !(SMALL..=LARGE).contains(&block.max_abs) {
@@ -200,8 +286,8 @@ impl State {
         self.first = self.first.or_else(|| Some(worst(0)));
         self.compared += count as u64;
         self.differing += block.differing;
-        self.reference = self.reference.merge(reference);
-        self.candidate = self.candidate.merge(candidate);
+        self.reference.add(&reference);
+        self.candidate.add(&candidate);
         self.apart = self.apart.plus(one(block.apart));
         self.squares = self.squares.plus(one(block.squares));
         self.reference_squares = self.reference_squares.plus(one(r_sums.squares));
@@ -228,24 +314,31 @@ impl State {
             if block.max_abs >= least && !self.top.has_room_for_none_like(block.max_abs) {
                 self.insert_top(task, pair, r, c, (least, block.max_abs), places, number, worst);
             }
-            match counted {
-                Some(block) => self.insert_codes(task, block, (known.base, weight), &magnitudes[..room], &ulps[..room], number, count),
-                None => self.max_ulp = self.max_ulp.max(u64::from(block.max_steps)),
+            if light.is_none() || weight > 0 {
+                self.insert_codes(task, block, (known.base, weight), &magnitudes[..room], &ulps[..room], number, count);
+            } else {
+                self.max_ulp = self.max_ulp.max(u64::from(block.max_steps));
             }
         }
         true
     }
 
-    /// What a light loop only nearly knows, exactly, unless it could not count.
-    fn look_again(&self, task: &Task<'_>, pair: Pair, r: &[u8], c: &[u8], light: &Light) -> Block {
-        let (near, narrow) = (light.max_relative, light.max_relative <= NARROW);
-        let seen = self.max_relative.max(task.seen.relative());
-        // Quotients of numbers of 8 bits are the same or 2^-16 apart: most often this one was seen before.
-        let eight_bits = narrow && task.reference.dtype() == DType::Bf16;
-        let higher = if eight_bits { near > seen * (1.0 + 2.0 * NEAR) } else { near * (1.0 + NEAR) >= seen };
-        let max_relative = if near > 0.0 && higher { pair.relative(r, c) } else { 0.0 };
-        let Light { apart, squares, relative, max_abs, over, differing, max_steps, .. } = *light;
-        Block { apart, squares, relative, max_abs, max_relative, local: over, differing, max_steps }
+    /// What the blocks so far have shown, here and elsewhere.
+    fn asked(&self, task: &Task<'_>, rms: f64) -> Asked {
+        let within = match (&self.reference, &self.candidate) {
+            (Side::Real(r), Side::Real(c)) => r.max.min(-r.min).min(c.max).min(-c.min).max(0.0),
+            _ => 0.0,
+        };
+        let seen = task.seen.within();
+        if within > seen {
+            task.seen.within.fetch_max(within.to_bits(), Ordering::Relaxed);
+        }
+        Asked {
+            relative: self.max_relative.max(task.seen.relative()),
+            local: self.max_local.max(task.seen.local()),
+            rms,
+            within: within.max(seen),
+        }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -270,9 +363,10 @@ impl State {
         }
         for place in places.iter().map(|place| *place as usize) {
             let (r, c) = number(place);
-            self.top.insert(Some((c - r).abs()), worst(place));
+            let apart = (c - r).abs();
+            self.top.insert(Some(apart), worst(place));
+            task.seen.report(apart, self.top.room());
         }
-        task.seen.least.fetch_max(self.top.least().to_bits(), Ordering::Relaxed);
     }
 
     /// The histograms of a block, from its codes where they tell, else element by element.
@@ -301,7 +395,7 @@ impl State {
                 self.magnitudes.add(exponent((c - r).abs()), weight);
             }
         }
-        if task.reference.dtype() == DType::F64 || block.max_steps > i32::MAX as u32 {
+        if task.reference.dtype() == DType::F64 {
             let Some(grid) = task.grid else { return };
             for (r, c) in (0..count).map(&number) {
                 self.insert_steps(grid.distance(r, c), weight);

@@ -26,8 +26,11 @@ const EVERY: u64 = 16;
 /// What one index holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cell {
+    #[serde(with = "crate::exact")]
     pub(crate) error: f64,
+    #[serde(with = "crate::exact")]
     pub(crate) energy: f64,
+    #[serde(with = "crate::exact")]
     pub(crate) max_abs: f64,
     pub(crate) differing: u64,
 }

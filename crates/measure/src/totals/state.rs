@@ -1,7 +1,7 @@
 //! The mergeable state of a pair: what a run of elements has shown so far.
 
 use super::{
-    Options, SideTotals, Totals, Worst,
+    Options, SideTotals, Totals, Watch, Worst,
     fast::{Codes, Seen, Sides},
     grid::Grid,
     histogram::{Histogram, exponent, weight},
@@ -33,11 +33,13 @@ pub(super) enum Side {
 }
 
 impl Side {
-    pub(super) fn merge(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Nothing, side) | (side, Self::Nothing) => side,
-            (Self::Real(a), Self::Real(b)) => Self::Real(a.merged(b)),
-            (Self::Complex(a), Self::Complex(b)) => Self::Complex(a.merged(b)),
+    /// `other` comes after `self`. In place: it is large, and this is done for every block.
+    pub(super) fn add(&mut self, other: &Self) {
+        match (&mut *self, other) {
+            (_, Self::Nothing) => (),
+            (Self::Nothing, _) => *self = *other,
+            (Self::Real(a), Self::Real(b)) => a.add(b),
+            (Self::Complex(a), Self::Complex(b)) => *a = a.merged(*b),
             (Self::Real(_), Self::Complex(_)) | (Self::Complex(_), Self::Real(_)) => unreachable!("a pair has one sort"),
         }
     }
@@ -71,7 +73,7 @@ impl Side {
 }
 
 /// What a run of elements of a pair has shown: [`State::of_range`] for a part, [`State::merge`] for two parts one after the other,
-/// [`State::finish`] for the numbers. It can be written and read again in any format that keeps every `f64`, NaN included (JSON does not).
+/// [`State::finish`] for the numbers. It can be written and read again in any format, to the last bit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
     numeric: bool,
@@ -91,9 +93,12 @@ pub struct State {
     pub(super) candidate_squares: Scaled,
     pub(super) dot: Scaled,
     pub(super) relative: Double,
+    #[serde(with = "crate::exact")]
     pub(super) max_abs: f64,
+    #[serde(with = "crate::exact")]
     pub(super) max_relative: f64,
     pub(super) max_ulp: u64,
+    #[serde(with = "crate::exact")]
     pub(super) max_local: f64,
     pub(super) first: Option<Worst>,
     pub(super) top: Top,
@@ -112,6 +117,8 @@ pub(crate) struct Task<'a> {
     pub(crate) options: &'a Options,
     pub(crate) pair: Option<Pair>,
     pub(crate) seen: &'a Seen,
+    /// Told of every chunk, where there are several.
+    pub(crate) watch: Option<&'a Watch<'a>>,
 }
 
 impl<'a> Task<'a> {
@@ -125,7 +132,7 @@ impl<'a> Task<'a> {
         let sort = Sort::of(reference, candidate)?;
         let (left, right) = (reference.dtype(), candidate.dtype());
         let pair = if reference.view().is_some() && candidate.view().is_some() { Pair::of(left, right) } else { None };
-        Ok(Self { reference, candidate, sort, grid: Grid::of(left, right), options, pair, seen })
+        Ok(Self { reference, candidate, sort, grid: Grid::of(left, right), options, pair, seen, watch: None })
     }
 
     fn views(&self) -> Option<(&'a View, &'a View)> {
@@ -161,15 +168,28 @@ impl State {
     /// # Panics
     /// When the shapes are not equal, the range is not inside them, or begins inside a chunk.
     pub fn of_range(reference: &dyn Operand, candidate: &dyn Operand, range: Range<u64>, options: &Options) -> Result<Self, ReadError> {
+        let whole = Self::of_range_watched(reference, candidate, range, options, None)?;
+        Ok(whole.expect("nobody stops it"))
+    }
+
+    /// `None` when `watch` said that it is enough.
+    pub(super) fn of_range_watched(
+        reference: &dyn Operand,
+        candidate: &dyn Operand,
+        range: Range<u64>,
+        options: &Options,
+        watch: Option<&Watch<'_>>,
+    ) -> Result<Option<Self>, ReadError> {
         let seen = Seen::default();
-        let task = Task::new(reference, candidate, options, &seen)?;
+        let watch = watch.filter(|_| range.end - range.start > super::CHUNK);
+        let task = Task { watch, ..Task::new(reference, candidate, options, &seen)? };
         assert!(range.start <= range.end && range.end <= reference.len(), "{range:?} of {} elements", reference.len());
         assert!(range.start.is_multiple_of(super::CHUNK), "a range begins at a chunk, {} does not", range.start);
         let cut = if options.profiles && task.sort.per() > 0 { Cut::of(reference.shape()) } else { None };
         let state = Self::of_tree(&task, cut.as_ref(), range);
         reference.check()?;
         candidate.check()?;
-        Ok(state)
+        Ok((!seen.is_stopped()).then_some(state))
     }
 
     fn new(task: &Task<'_>, cut: Option<&Cut>, range: &Range<u64>) -> Self {
@@ -205,8 +225,16 @@ impl State {
     /// Halves, the left one a power of two of chunks, so that who does what changes nothing in what is added to what.
     fn of_tree(task: &Task<'_>, cut: Option<&Cut>, range: Range<u64>) -> Self {
         let chunks = (range.end - range.start).div_ceil(super::CHUNK);
+        if task.seen.is_stopped() {
+            return Self::new(task, None, &range);
+        }
         if chunks <= 1 {
-            return Self::of_chunk(task, cut, range);
+            let elements = range.end - range.start;
+            let state = Self::of_chunk(task, cut, range);
+            if task.watch.is_some_and(|watch| !watch(elements)) {
+                task.seen.stop();
+            }
+            return state;
         }
         let middle = range.start + chunks.next_power_of_two() / 2 * super::CHUNK;
         let (left, right) = rayon::join(|| Self::of_tree(task, cut, range.start..middle), || Self::of_tree(task, cut, middle..range.end));
@@ -337,6 +365,7 @@ impl State {
                 self.beyond += u64::from(!accepted);
             }
             let steps = match (task.grid, task.sort) {
+                _ if whole && ints[0].is_empty() => apart as u64,
                 _ if whole => u64::try_from(ints[1][i].abs_diff(ints[0][i])).unwrap_or(u64::MAX),
                 (Some(grid), Sort::Complex) => {
                     (0..2).map(|part| grid.distance(parts[0][2 * i + part], parts[1][2 * i + part])).max().unwrap_or(0)
@@ -367,8 +396,8 @@ impl State {
             _ => Side::Real(Real::of_values(numbers, rest)),
         };
         let sides = (side(reference, &parts[0]), side(candidate, &parts[1]));
-        self.reference = self.reference.merge(sides.0);
-        self.candidate = self.candidate.merge(sides.1);
+        self.reference.add(&sides.0);
+        self.candidate.add(&sides.1);
     }
 
     pub(super) fn insert_steps(&mut self, steps: u64, weight: u64) {
@@ -426,8 +455,8 @@ impl State {
         self.differing += other.differing;
         self.nonfinite_differing += other.nonfinite_differing;
         self.beyond += other.beyond;
-        self.reference = self.reference.merge(other.reference);
-        self.candidate = self.candidate.merge(other.candidate);
+        self.reference.add(&other.reference);
+        self.candidate.add(&other.candidate);
         self.apart = self.apart.plus(other.apart);
         self.squares = self.squares.plus(other.squares);
         self.reference_squares = self.reference_squares.plus(other.reference_squares);

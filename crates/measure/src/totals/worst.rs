@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Entry {
     /// `None` where the difference is not finite.
+    #[serde(with = "crate::exact::maybe")]
     apart: Option<f64>,
     worst: Worst,
 }

@@ -1,0 +1,493 @@
+//! AVX2 over a block of f32 or bf16 pairs, everything but the histograms: the way of most bytes.
+//!
+//! Two loops over a part that stays in the first-level cache. The first looks at bits, 8 or 16 numbers at a time, finds whether anything unusual is
+//! there, and leaves the larger magnitude of each pair for the second, which does what is a sum in `f64`. What only has to be found
+//! (a largest one that beats the largest so far) is looked for in `f32` with a threshold that misses nothing; the few blocks that may have
+//! one are looked at again, exactly.
+
+use super::pair::{abs, eight_counts, four, total, wide};
+use crate::{
+    kernel::Sums,
+    totals::{Asked, Light},
+};
+use std::{arch::x86_64::*, mem::MaybeUninit};
+
+/// Elements of a part: both sides, what is left for the second loop and the next part fit the first-level cache.
+const PART: usize = 1024;
+
+/// At or above this, bits without their sign are of an infinity or a NaN.
+const INFINITE: u32 = 0x7f80_0000;
+
+/// Below this relative difference two numbers are within a factor of two of each other: their difference is exact in `f32` (Sterbenz), and
+/// they have one sign. Also if it is only nearly known.
+const NARROW: f64 = 0.499;
+
+/// Beyond what roundings of `f32` can hide, as a fraction.
+const UNSURE: f64 = 1.0 / (1 << 22) as f64;
+/// Quotients of numbers of 8 bits that are within a factor of two of each other are equal or 2^-17 apart, as a fraction.
+const BETWEEN: f64 = 1.0 / (1 << 19) as f64;
+
+/// Room for numbers between the two loops. Stores that cross a cache line are slow, so it begins at one.
+#[repr(align(64))]
+pub(super) struct Room(MaybeUninit<[f32; 3 * PART]>);
+
+/// What the first loop finds.
+#[derive(Clone, Copy)]
+pub(super) struct Scan {
+    /// Bits of the largest and the least magnitude of both sides, as those of an f32.
+    largest: u32,
+    least: u32,
+    /// How many have equal bits.
+    equal: u32,
+    /// The most steps of the type between two numbers.
+    steps: u32,
+    /// Whether a pair has two signs.
+    opposite: bool,
+    /// Whether a relative difference is above the threshold.
+    over: bool,
+    /// Whether a difference is above both thresholds of [`Local`].
+    local: bool,
+}
+
+/// The thresholds of `|c - r| / max(|r|, rms)`: times the number, and times the rms.
+#[derive(Clone, Copy)]
+pub(super) struct Local {
+    of_number: f32,
+    of_rms: f32,
+}
+
+impl Local {
+    /// `exact`: see [`threshold`].
+    fn new(limit: f64, rms: f64, exact: bool) -> Self {
+        Self { of_number: threshold(limit, exact), of_rms: down(limit * rms * (1.0 - UNSURE)) }
+    }
+
+    /// The sign is set where a difference is above both.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn above(self, size: __m256, apart: __m256) -> __m256i {
+        let number = bits(_mm256_fmsub_ps(_mm256_set1_ps(self.of_number), size, apart));
+        _mm256_and_si256(number, bits(_mm256_sub_ps(_mm256_set1_ps(self.of_rms), apart)))
+    }
+}
+
+/// Where the second loop finds both sides and the larger magnitudes, as `f32`, in any order that is the same for all.
+pub(super) struct Wide {
+    r: *const f32,
+    c: *const f32,
+    sizes: *const f32,
+}
+
+/// What the second loop sums.
+#[derive(Clone, Copy, Default)]
+struct Parts {
+    r: f64,
+    c: f64,
+    r_squares: f64,
+    c_squares: f64,
+    apart: f64,
+    squares: f64,
+    relative: f64,
+    max_abs: f64,
+}
+
+impl Parts {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            r: self.r + other.r,
+            c: self.c + other.c,
+            r_squares: self.r_squares + other.r_squares,
+            c_squares: self.c_squares + other.c_squares,
+            apart: self.apart + other.apart,
+            squares: self.squares + other.squares,
+            relative: self.relative + other.relative,
+            max_abs: self.max_abs.max(other.max_abs),
+        }
+    }
+}
+
+/// A type whose numbers an f32 holds.
+pub(super) trait Narrow {
+    const SIZE: usize;
+    /// Eight bits of precision: quotients have gaps ([`BETWEEN`]).
+    const EIGHT_BITS: bool;
+
+    /// Eight numbers.
+    ///
+    /// # Safety
+    /// AVX2, and eight elements to read.
+    unsafe fn load(at: *const u8) -> __m256;
+
+    /// The first loop over `n` elements, a multiple of 16; `threshold` is for relative differences, `local` is looked for where `LOCAL` says so.
+    ///
+    /// # Safety
+    /// AVX2 and FMA, and `n` elements to read on both sides, at most [`PART`].
+    unsafe fn scan<const LOCAL: bool>(r: *const u8, c: *const u8, n: usize, room: &mut Room, threshold: f32, local: Local) -> (Scan, Wide);
+}
+
+pub(super) struct F32;
+pub(super) struct Bf16;
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn floats(x: __m256i) -> __m256 {
+    _mm256_castsi256_ps(x)
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn bits(x: __m256) -> __m256i {
+    _mm256_castps_si256(x)
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn abs32(x: __m256) -> __m256 {
+    _mm256_andnot_ps(_mm256_set1_ps(-0.0), x)
+}
+
+/// Whether any of eight has its sign set.
+#[target_feature(enable = "avx2")]
+fn any_sign(x: __m256i) -> bool {
+    _mm256_movemask_ps(floats(x)) != 0
+}
+
+#[target_feature(enable = "avx2")]
+fn sixteen(vector: __m256i) -> [u16; 16] {
+    let mut out = [0; 16];
+    // SAFETY: sixteen `u16` take the 32 bytes that are stored.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), vector) };
+    out
+}
+
+impl Narrow for F32 {
+    const SIZE: usize = 4;
+    const EIGHT_BITS: bool = false;
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn load(at: *const u8) -> __m256 {
+        // SAFETY: eight elements can be read, says the caller.
+        unsafe { _mm256_loadu_ps(at.cast()) }
+    }
+
+    // With the second loop inlined beside it neither fits the registers.
+    #[inline(never)]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn scan<const LOCAL: bool>(r: *const u8, c: *const u8, n: usize, room: &mut Room, threshold: f32, local: Local) -> (Scan, Wide) {
+        let none = _mm256_setzero_si256();
+        let magnitude = _mm256_set1_epi32(i32::MAX);
+        let threshold = _mm256_set1_ps(threshold);
+        let (mut largest, mut least) = (none, magnitude);
+        let (mut equal, mut steps, mut opposite, mut over, mut beyond) = (none, none, none, none, none);
+        let sizes: *mut f32 = room.0.as_mut_ptr().cast();
+        for i in (0..n).step_by(8) {
+            // SAFETY: eight elements from i lie inside both sides.
+            let (x, y) = unsafe { (_mm256_loadu_si256(r.add(4 * i).cast()), _mm256_loadu_si256(c.add(4 * i).cast())) };
+            let (a, b) = (_mm256_and_si256(x, magnitude), _mm256_and_si256(y, magnitude));
+            let (high, low) = (_mm256_max_epi32(a, b), _mm256_min_epi32(a, b));
+            largest = _mm256_max_epi32(largest, high);
+            least = _mm256_min_epi32(least, low);
+            equal = _mm256_sub_epi32(equal, _mm256_cmpeq_epi32(x, y));
+            let signs = _mm256_xor_si256(x, y);
+            opposite = _mm256_or_si256(opposite, signs);
+            // Magnitudes are steps from 0: of one sign they are subtracted, of two added.
+            let signed = _mm256_sign_epi32(low, _mm256_or_si256(signs, _mm256_set1_epi32(1)));
+            steps = _mm256_max_epu32(steps, _mm256_sub_epi32(high, signed));
+            // Never 0, so that it can be divided by: the least f32 above 0 where both are 0.
+            let size = _mm256_max_epi32(high, _mm256_set1_epi32(1));
+            let apart = abs32(_mm256_sub_ps(floats(y), floats(x)));
+            over = _mm256_or_si256(over, bits(_mm256_fmsub_ps(threshold, floats(size), apart)));
+            if LOCAL {
+                beyond = _mm256_or_si256(beyond, local.above(floats(a), apart));
+            }
+            // SAFETY: n is at most PART, so eight have room from i.
+            unsafe { _mm256_storeu_si256(sizes.add(i).cast(), size) };
+        }
+        let scan = Scan {
+            largest: eight_counts(largest).into_iter().max().unwrap_or(0),
+            least: eight_counts(least).into_iter().min().unwrap_or(0),
+            equal: eight_counts(equal).into_iter().sum(),
+            steps: eight_counts(steps).into_iter().max().unwrap_or(0),
+            opposite: any_sign(opposite),
+            over: any_sign(over),
+            local: any_sign(beyond),
+        };
+        (scan, Wide { r: r.cast(), c: c.cast(), sizes })
+    }
+}
+
+impl Narrow for Bf16 {
+    const SIZE: usize = 2;
+    const EIGHT_BITS: bool = true;
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn load(at: *const u8) -> __m256 {
+        // SAFETY: eight elements, 16 bytes, can be read, says the caller.
+        floats(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(unsafe { _mm_loadu_si128(at.cast()) })))
+    }
+
+    #[inline(never)]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn scan<const LOCAL: bool>(r: *const u8, c: *const u8, n: usize, room: &mut Room, threshold: f32, local: Local) -> (Scan, Wide) {
+        let none = _mm256_setzero_si256();
+        let magnitude = _mm256_set1_epi16(i16::MAX);
+        let threshold = _mm256_set1_ps(threshold);
+        let (mut largest, mut least) = (none, magnitude);
+        let (mut equal, mut steps, mut opposite, mut over, mut beyond) = (none, none, none, none, none);
+        let rs: *mut f32 = room.0.as_mut_ptr().cast();
+        // SAFETY: the room has three times PART.
+        let (cs, sizes) = unsafe { (rs.add(PART), rs.add(2 * PART)) };
+        // A bf16 is the upper half of an f32: shifting takes the even places there, masking leaves the odd ones.
+        let halves = |x: __m256i| [_mm256_slli_epi32::<16>(x), _mm256_and_si256(x, _mm256_set1_epi32(0xffff_0000_u32 as i32))];
+        for i in (0..n).step_by(16) {
+            // SAFETY: sixteen elements from i lie inside both sides.
+            let (x, y) = unsafe { (_mm256_loadu_si256(r.add(2 * i).cast()), _mm256_loadu_si256(c.add(2 * i).cast())) };
+            let (a, b) = (_mm256_and_si256(x, magnitude), _mm256_and_si256(y, magnitude));
+            let (high, low) = (_mm256_max_epi16(a, b), _mm256_min_epi16(a, b));
+            largest = _mm256_max_epi16(largest, high);
+            least = _mm256_min_epi16(least, low);
+            equal = _mm256_sub_epi16(equal, _mm256_cmpeq_epi16(x, y));
+            let signs = _mm256_xor_si256(x, y);
+            opposite = _mm256_or_si256(opposite, signs);
+            let signed = _mm256_sign_epi16(low, _mm256_or_si256(signs, _mm256_set1_epi16(1)));
+            steps = _mm256_max_epu16(steps, _mm256_sub_epi16(high, signed));
+            let size = _mm256_max_epi16(high, _mm256_set1_epi16(1));
+            let (xs, ys, ss) = (halves(x), halves(y), halves(size));
+            for k in 0..2 {
+                let apart = abs32(_mm256_sub_ps(floats(ys[k]), floats(xs[k])));
+                over = _mm256_or_si256(over, bits(_mm256_fmsub_ps(threshold, floats(ss[k]), apart)));
+                if LOCAL {
+                    beyond = _mm256_or_si256(beyond, local.above(abs32(floats(xs[k])), apart));
+                }
+                // SAFETY: n is at most PART, so sixteen have room from i.
+                unsafe {
+                    _mm256_storeu_si256(rs.add(i + 8 * k).cast(), xs[k]);
+                    _mm256_storeu_si256(cs.add(i + 8 * k).cast(), ys[k]);
+                    _mm256_storeu_si256(sizes.add(i + 8 * k).cast(), ss[k]);
+                }
+            }
+        }
+        let scan = Scan {
+            largest: u32::from(sixteen(largest).into_iter().max().unwrap_or(0)) << 16,
+            least: u32::from(sixteen(least).into_iter().min().unwrap_or(0)) << 16,
+            equal: sixteen(equal).into_iter().map(u32::from).sum(),
+            steps: u32::from(sixteen(steps).into_iter().max().unwrap_or(0)),
+            opposite: sixteen(opposite).into_iter().any(|signs| signs >> 15 == 1),
+            over: any_sign(over),
+            local: any_sign(beyond),
+        };
+        (scan, Wide { r: rs, c: cs, sizes })
+    }
+}
+
+/// The second loop. The bytes at `next` are asked for meanwhile, `SIZE` for each element; a prefetch never faults, wherever it points.
+///
+/// # Safety
+/// `n` numbers, a multiple of eight, to read everywhere.
+#[inline(never)]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn sums<const SIZE: usize>(from: &Wide, n: usize, next: [*const u8; 2]) -> Parts {
+    let zero = _mm256_setzero_pd();
+    let (mut r, mut c, mut apart, mut relative, mut most) = (zero, zero, zero, zero, zero);
+    let (mut r_squares, mut c_squares, mut squares) = (zero, zero, zero);
+    for i in (0..n).step_by(8) {
+        _mm_prefetch::<_MM_HINT_T0>(next[0].wrapping_add(i * SIZE).cast());
+        _mm_prefetch::<_MM_HINT_T0>(next[1].wrapping_add(i * SIZE).cast());
+        // SAFETY: eight numbers from i can be read, says the caller.
+        let load = |at: *const f32| unsafe { [_mm256_cvtps_pd(_mm_loadu_ps(at.add(i))), _mm256_cvtps_pd(_mm_loadu_ps(at.add(i + 4)))] };
+        let (x, y, size) = (load(from.r), load(from.c), load(from.sizes));
+        let d = [abs(_mm256_sub_pd(y[0], x[0])), abs(_mm256_sub_pd(y[1], x[1]))];
+        for k in 0..2 {
+            r = _mm256_add_pd(r, x[k]);
+            c = _mm256_add_pd(c, y[k]);
+            apart = _mm256_add_pd(apart, d[k]);
+            r_squares = _mm256_fmadd_pd(x[k], x[k], r_squares);
+            c_squares = _mm256_fmadd_pd(y[k], y[k], c_squares);
+            squares = _mm256_fmadd_pd(d[k], d[k], squares);
+            most = _mm256_max_pd(most, d[k]);
+        }
+        // Two fractions as one: a division takes as long as all the rest. The range of f32, squared, is far inside that of f64.
+        let over = _mm256_fmadd_pd(d[0], size[1], _mm256_mul_pd(d[1], size[0]));
+        relative = _mm256_add_pd(relative, _mm256_div_pd(over, _mm256_mul_pd(size[0], size[1])));
+    }
+    Parts {
+        r: total(r),
+        c: total(c),
+        r_squares: total(r_squares),
+        c_squares: total(c_squares),
+        apart: total(apart),
+        squares: total(squares),
+        relative: total(relative),
+        max_abs: four(most).into_iter().fold(0.0, f64::max),
+    }
+}
+
+/// The f32 at or next below.
+fn down(x: f64) -> f32 {
+    if f64::from(x as f32) > x { (x as f32).next_down() } else { x as f32 }
+}
+
+/// A factor of `f32` that a quotient above `best` is above, whatever was rounded; one at `best` is not, where that can be told.
+fn threshold(best: f64, exact: bool) -> f32 {
+    down(best * if exact { 1.0 + BETWEEN } else { 1.0 - UNSURE })
+}
+
+/// Everything about a block of finite numbers but its histograms; see [`Light`]. `None` when it is left to the other loops: it is not a
+/// multiple of 16, or has something that is not finite.
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
+    assert!(r.len() == c.len());
+    let n = r.len() / T::SIZE;
+    if n == 0 || !r.len().is_multiple_of(16 * T::SIZE) {
+        return None;
+    }
+    let best = asked.relative;
+    let narrow = best < NARROW;
+    let limit = match best {
+        // Nothing is above 2; above 1 is what has two signs, which is seen as it is.
+        2.0.. => f32::INFINITY,
+        1.0 => 1.0,
+        _ => threshold(best, T::EIGHT_BITS && narrow),
+    };
+    let tested = asked.rms > 0.0;
+    let exact = T::EIGHT_BITS && narrow && asked.local < NARROW;
+    let local = Local::new(asked.local, asked.rms, exact);
+    let mut room = Room(MaybeUninit::uninit());
+    let mut parts = Parts::default();
+    let mut all = Scan { largest: 0, least: u32::MAX, equal: 0, steps: 0, opposite: false, over: false, local: false };
+    for start in (0..n).step_by(PART) {
+        let count = (n - start).min(PART);
+        let (at, to) = (start * T::SIZE, (start + count) * T::SIZE);
+        // SAFETY: `count` elements from `start` lie inside both sides.
+        let (scan, wide) = unsafe {
+            let (r, c) = (r.as_ptr().add(at), c.as_ptr().add(at));
+            if tested {
+                T::scan::<true>(r, c, count, &mut room, limit, local)
+            } else {
+                T::scan::<false>(r, c, count, &mut room, limit, local)
+            }
+        };
+        if scan.largest >= INFINITE {
+            return None;
+        }
+        let next = [r.as_ptr().wrapping_add(to), c.as_ptr().wrapping_add(to)];
+        // SAFETY: the first loop left `count` numbers there.
+        parts = parts.plus(unsafe { sums_of::<T>(&wide, count, next) });
+        all = Scan {
+            largest: all.largest.max(scan.largest),
+            least: all.least.min(scan.least),
+            equal: all.equal + scan.equal,
+            steps: all.steps.max(scan.steps),
+            opposite: all.opposite | scan.opposite,
+            over: all.over | scan.over,
+            local: all.local | scan.local,
+        };
+    }
+    // A 0 and a -0 are equal; zeros are counted only where there are some.
+    let (zeros, equal) = if all.least == 0 { zeros::<T>(r, c) } else { ([0; 2], u64::from(all.equal)) };
+    let largest = f64::from(f32::from_bits(all.largest));
+    let ends =
+        if asked.within == 0.0 || largest > asked.within { [ends::<T>(r), ends::<T>(c)] } else { [(f64::INFINITY, f64::NEG_INFINITY); 2] };
+    let rms = (parts.r_squares / n as f64).sqrt();
+    let higher = match best {
+        2.0.. => false,
+        1.0 => all.opposite,
+        _ => all.over,
+    };
+    let narrow = narrow && !higher;
+    // Where no relative difference is above the best one, none is larger compared to the reference than this.
+    let bound = if narrow { best / (1.0 - best) } else { f64::INFINITY };
+    let slack = if T::EIGHT_BITS { 1.0 - 1.0 / (1u64 << 40) as f64 } else { 1.0 };
+    let close = parts.max_abs > 0.0 && (rms == 0.0 || parts.max_abs / rms > asked.local) && bound * slack > asked.local;
+    let ruled_out = tested && !all.local && rms >= asked.rms && (!exact || (narrow && has_gap(rms)));
+    Some(Light {
+        sums: [
+            Sums { sum: parts.r, squares: parts.r_squares, min: ends[0].0, max: ends[0].1, zeros: zeros[0] },
+            Sums { sum: parts.c, squares: parts.c_squares, min: ends[1].0, max: ends[1].1, zeros: zeros[1] },
+        ],
+        largest,
+        apart: parts.apart,
+        squares: parts.squares,
+        relative: parts.relative,
+        max_abs: parts.max_abs,
+        higher,
+        rms,
+        close,
+        over: close && !ruled_out && over::<T>(r, c, asked.local, rms, exact && narrow),
+        differing: n as u64 - equal,
+        max_steps: all.steps,
+    })
+}
+
+/// # Safety
+/// As [`sums`].
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn sums_of<T: Narrow>(from: &Wide, n: usize, next: [*const u8; 2]) -> Parts {
+    // SAFETY: `n` numbers can be read, says the caller.
+    unsafe { if T::SIZE == 4 { sums::<4>(from, n, next) } else { sums::<2>(from, n, next) } }
+}
+
+/// Eight of both sides at a time.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn each<T: Narrow>(r: &[u8], c: &[u8], mut visit: impl FnMut(__m256, __m256)) {
+    for i in (0..r.len().min(c.len()) / (8 * T::SIZE)).map(|i| i * 8 * T::SIZE) {
+        // SAFETY: eight elements from i lie inside both sides.
+        let (r, c) = unsafe { (T::load(r.as_ptr().add(i)), T::load(c.as_ptr().add(i))) };
+        visit(r, c);
+    }
+}
+
+/// The zeros of each side, and how many pairs are equal.
+#[target_feature(enable = "avx2,fma")]
+fn zeros<T: Narrow>(r: &[u8], c: &[u8]) -> ([u64; 2], u64) {
+    let mut counts = [_mm256_setzero_si256(); 3];
+    each::<T>(r, c, |x, y| {
+        let zero = _mm256_setzero_ps();
+        for (count, pair) in counts.iter_mut().zip([(x, zero), (y, zero), (x, y)]) {
+            *count = _mm256_sub_epi32(*count, bits(_mm256_cmp_ps::<_CMP_EQ_OQ>(pair.0, pair.1)));
+        }
+    });
+    let [r, c, equal] = counts.map(|count| eight_counts(count).into_iter().map(u64::from).sum());
+    ([r, c], equal)
+}
+
+/// The least and the largest number.
+#[target_feature(enable = "avx2,fma")]
+fn ends<T: Narrow>(bytes: &[u8]) -> (f64, f64) {
+    let (mut min, mut max) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
+    each::<T>(bytes, bytes, |x, _| (min, max) = (_mm256_min_ps(x, min), _mm256_max_ps(x, max)));
+    let eight = |vector| eight_counts(bits(vector)).into_iter().map(f32::from_bits);
+    // A zero is a zero: adding one makes -0 a 0.
+    (f64::from(eight(min).fold(f32::INFINITY, f32::min)) + 0.0, f64::from(eight(max).fold(f32::NEG_INFINITY, f32::max)) + 0.0)
+}
+
+/// Whether no number of 8 bits lies just below the rms: it would be compared to the rms, and no gap is known there.
+fn has_gap(rms: f64) -> bool {
+    let under = f64::from(f32::from_bits(down(rms).to_bits() & 0xffff_0000));
+    under == rms || under < rms * (1.0 - 2.0 * BETWEEN)
+}
+
+/// Whether some `|c - r| / max(|r|, rms)` may be above the limit. `exact`: see [`threshold`].
+#[target_feature(enable = "avx2,fma")]
+fn over<T: Narrow>(r: &[u8], c: &[u8], limit: f64, rms: f64, exact: bool) -> bool {
+    let local = Local::new(limit, rms, exact && has_gap(rms));
+    let mut any = _mm256_setzero_si256();
+    each::<T>(r, c, |x, y| any = _mm256_or_si256(any, local.above(abs32(x), abs32(_mm256_sub_ps(y, x)))));
+    any_sign(any)
+}
+
+/// The largest `|c - r| / max(|r|, |c|)`.
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn relative<T: Narrow>(r: &[u8], c: &[u8]) -> f64 {
+    let mut most = [_mm256_setzero_pd(); 2];
+    each::<T>(r, c, |r, c| {
+        let size = wide(_mm256_max_ps(_mm256_max_ps(abs32(r), abs32(c)), _mm256_set1_ps(f32::from_bits(1))));
+        let (r, c) = (wide(r), wide(c));
+        most = [0, 1].map(|k| _mm256_max_pd(most[k], _mm256_div_pd(abs(_mm256_sub_pd(c[k], r[k])), size[k])));
+    });
+    four(_mm256_max_pd(most[0], most[1])).into_iter().fold(0.0, f64::max)
+}
