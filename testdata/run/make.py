@@ -1,6 +1,6 @@
 """Runs as `capture` writes them (format twinscope-run, version 1), written by hand from its description: one that was
 closed, one whose process was killed in the middle of a line, and one of two ranks."""
-import hashlib, json, pathlib, struct
+import hashlib, json, pathlib, struct, zipfile
 import numpy as np
 
 here = pathlib.Path(__file__).parent
@@ -61,3 +61,11 @@ for rank, array in enumerate([x, -x]):
 folder = case("lost_segment", {"format": "run", "tensors": [], "skipped": ["embed"], "why": "an index line whose payload is gone"})
 write_rank(folder / "rank-00000", records[1:2])
 (folder / "rank-00000" / "seg-00000.safetensors").unlink()
+
+# As people send it: the folder in an archive.
+folder = case("zipped", {"format": "zip", "tensors": tensors, "why": "an archive of a run is that run: names, order and repeats"})
+with zipfile.ZipFile(folder.with_suffix(".zip"), "w") as archive:
+    for file in sorted((here / "closed" / "input").rglob("*")):
+        if file.is_file():
+            info = zipfile.ZipInfo("my_run/" + str(file.relative_to(here / "closed" / "input")))
+            archive.writestr(info, file.read_bytes(), zipfile.ZIP_DEFLATED if file.suffix == ".jsonl" else zipfile.ZIP_STORED)

@@ -13,13 +13,13 @@ use crate::{
     input::{Context, Input},
     map,
     names::{self, Unique},
-    open,
+    open, run,
     sharded::{self, Index},
 };
 use rayon::prelude::*;
 use std::{
     cmp::Ordering,
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     path::PathBuf,
     sync::Arc,
 };
@@ -99,7 +99,7 @@ const OTHERS: &[&str] = &[
 pub(crate) fn worth_reading(path: &str) -> bool {
     let (_, file) = names::split_folder(path);
     let noise = path.split('/').any(|part| part == "__MACOSX") || file.starts_with("._") || file == ".DS_Store" || file == "Thumbs.db";
-    let kept = sharded::is_index_name(file) || folder::hf_debug::is_tree_name(file);
+    let kept = sharded::is_index_name(file) || folder::hf_debug::is_tree_name(file) || run::file_of_run(path).is_some();
     !noise && (kept || !OTHERS.contains(&names::extension(file).as_str()))
 }
 
@@ -143,8 +143,16 @@ pub(crate) fn assemble(format: &'static str, members: Vec<Member>, context: &Con
     let looked_at = members.len();
     let mut contents = Contents::new(format);
     let members = settle(members, &mut contents)?;
+    let (members, runs) = take_runs(members);
     let (members, indexes) = take_indexes(members, context);
-    read_all(members, &indexes, context, &mut contents);
+    // An archive of one run is that run.
+    if let ([run], true) = (&runs[..], members.is_empty()) {
+        return run.read(context).map(|read| Contents { format, findings: [contents.findings, read.findings].concat(), ..read });
+    }
+    // At the top beside other files a run has no name of its own.
+    let named = |path: &str| if path.is_empty() { "run".to_owned() } else { path.to_owned() };
+    let runs = runs.iter().map(|run| (named(&run.path), run.read(context)));
+    read_all(members, runs.collect(), &indexes, context, &mut contents);
     if contents.is_empty() && !contents.ordered {
         let what = match looked_at {
             0 => "there is no file inside".to_owned(),
@@ -159,11 +167,52 @@ pub(crate) fn assemble(format: &'static str, members: Vec<Member>, context: &Con
 /// One source of the shards that an index names.
 pub(crate) fn assemble_shards(format: &'static str, members: Vec<Member>, index: &Index, context: &Context) -> Result<Contents, Fault> {
     let mut contents = Contents::new(format);
-    read_all(members, std::slice::from_ref(index), context, &mut contents);
+    read_all(members, Vec::new(), std::slice::from_ref(index), context, &mut contents);
     Ok(contents)
 }
 
-fn read_all(members: Vec<Member>, indexes: &[Index], context: &Context, contents: &mut Contents) {
+/// A captured run among the members.
+struct Run {
+    path: String,
+    /// By their path in the run.
+    files: HashMap<String, Member>,
+}
+
+impl Run {
+    fn read(&self, context: &Context) -> Result<Contents, Fault> {
+        let open = |name: &str| {
+            let missing = || Fault::Missing { what: format!("`{name}`") };
+            self.files.get(name).and_then(|member| member.bytes(context)).ok_or_else(missing)
+        };
+        let files =
+            run::Files::new(self.files.keys().map(String::as_str), &open).ok_or_else(|| Fault::Missing { what: "an index".to_owned() })?;
+        run::read_files(&files, context)
+    }
+}
+
+/// A run is one source, not one for each of its segments.
+fn take_runs(members: Vec<Member>) -> (Vec<Member>, Vec<Run>) {
+    let index = |path: &str| run::file_of_run(path).filter(|(_, file)| file.ends_with("/index.jsonl")).map(|(run, _)| run.to_owned());
+    let mut runs: BTreeMap<String, Run> =
+        members.iter().filter_map(|member| index(&member.path)).map(|path| (path.clone(), Run { path, files: HashMap::new() })).collect();
+    let mut rest = Vec::new();
+    for member in members {
+        let place = run::file_of_run(&member.path).map(|(run, file)| (run.to_owned(), file.to_owned()));
+        match place.and_then(|(run, file)| Some((runs.get_mut(&run)?, file))) {
+            Some((run, file)) => drop(run.files.insert(file, member)),
+            None => rest.push(member),
+        }
+    }
+    (rest, runs.into_values().collect())
+}
+
+fn read_all(
+    members: Vec<Member>,
+    runs: Vec<(String, Result<Contents, Fault>)>,
+    indexes: &[Index],
+    context: &Context,
+    contents: &mut Contents,
+) {
     let read: Vec<(Member, Result<Contents, OpenError>)> = members
         .into_par_iter()
         .map(|member| {
@@ -172,6 +221,12 @@ fn read_all(members: Vec<Member>, indexes: &[Index], context: &Context, contents
         })
         .collect();
     let mut parts = Vec::new();
+    for (path, read) in runs {
+        match read {
+            Ok(part) => parts.push(Part::new(path, part)),
+            Err(fault) => contents.skip(path, fault),
+        }
+    }
     for (Member { path, .. }, read) in read {
         match read {
             Ok(part) => parts.push(Part::new(path, part)),
