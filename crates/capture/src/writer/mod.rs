@@ -1,0 +1,14 @@
+//! The run format, written: a folder that is appended to and readable at every moment, also after `kill -9`.
+//!
+//! [`RunWriter`] writes one rank of a run on the caller's thread; what to record, when, and on which thread is
+//! [`crate::Recorder`]'s affair. The format is written down in `docs/capture.md`.
+
+mod index;
+mod info;
+mod record;
+mod run_writer;
+mod segment;
+
+pub use info::{Rank, RunInfo};
+pub use record::{Phase, Record, Role};
+pub use run_writer::{MemorySample, RunWriter, SpanRecord, Summary, SyncPolicy};
