@@ -5,6 +5,7 @@
 //! order and never looks at a tensor, so the report does not depend on how the work was split.
 
 use crate::{
+    causes::{self, Scene},
     layout::{self, Dims, Hints, Layout, LayoutError, SideHints, parse_steps},
     noise::{Measures, measures},
     pairing::{self, Leftover, Pair, PairError, Pairing},
@@ -14,8 +15,14 @@ use crate::{
     verdict::{Facts, Judge, Verdict},
 };
 use rayon::prelude::*;
-use std::{collections::HashMap, sync::OnceLock};
-use twinscope_measure::{Options, Totals, totals};
+use std::{
+    collections::HashMap,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use twinscope_measure::{Options, Totals, totals_watched};
 use twinscope_tensor::{DType, Listing, ReadError, Shape, TensorSource, View};
 
 /// Told what is done, asked whether to go on. Called from many threads.
@@ -92,7 +99,19 @@ pub fn compare(
     let parts = slots(&plan);
     measure(&plan, reference, candidate, settings, watch, &parts);
     let floors = noise.map(|noise| measured_floors(reference, noise, settings, watch)).transpose()?;
-    Ok(merge(&plan, taken(&parts), reference, candidate, settings, floors.as_ref()))
+    let mut report = merge(&plan, taken(&parts), reference, candidate, settings, floors.as_ref());
+    if !watch.stopped() && settings.causes {
+        explain(&plan, reference, candidate, &mut report);
+    }
+    Ok(report)
+}
+
+/// Adds to a merged report what is computed from the values of several pairs: causes, what was inherited, what is harmless.
+pub fn explain(plan: &Plan, reference: &Side<'_>, candidate: &Side<'_>, report: &mut Report) {
+    // Pairs of one source follow from each other in no way.
+    if !plan.alone {
+        causes::find(&Scene::new(plan, reference, candidate, report), report);
+    }
 }
 
 /// Whether the regexes and globs can be used at all: what can be said before a file is read.
@@ -138,9 +157,9 @@ struct Way {
     profiles: bool,
 }
 
-/// Measures every pair of a plan, in parallel.
+/// Measures every pair of a plan whose slot is still empty, in parallel.
 pub fn measure(plan: &Plan, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, watch: &dyn Watch, parts: &[OnceLock<Part>]) {
-    plan.pairing.pairs.par_iter().zip(parts).for_each(|(pair, part)| {
+    plan.pairing.pairs.par_iter().zip(parts).filter(|(_, part)| part.get().is_none()).for_each(|(pair, part)| {
         // Forty thousand pairs with a profile for each index of each axis would not fit.
         let way = Way { only_equal: plan.alone, profiles: !plan.alone || parts.len() < MANY };
         let done = match plan.is_ranked(pair) {
@@ -180,8 +199,19 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
     };
     let tolerance =
         (settings.rtol.is_some() || settings.atol.is_some()).then(|| (settings.rtol.unwrap_or(0.0), settings.atol.unwrap_or(0.0)));
-    let outcome = match totals(&*aligned.reference, &*aligned.candidate, &Options { profiles: way.profiles, top: TOP, tolerance }) {
-        Ok(mut totals) => {
+    let options = Options { profiles: way.profiles, top: TOP, tolerance };
+    // A giant pair says how far it has come, and can be left in the middle.
+    let (bytes, len) = (left.iter().chain(&right).filter_map(View::byte_len).sum::<u64>(), aligned.reference.len().max(1));
+    let told = AtomicU64::new(0);
+    let watched = |elements: u64| {
+        let part = (u128::from(bytes) * u128::from(elements) / u128::from(len)) as u64;
+        told.fetch_add(part, Ordering::Relaxed);
+        watch.measured(part);
+        !watch.stopped()
+    };
+    let outcome = match totals_watched(&*aligned.reference, &*aligned.candidate, &options, &watched) {
+        Ok(None) => return part(Outcome::NotReached),
+        Ok(Some(mut totals)) => {
             let found = measures(&totals);
             // The profiles of a vocabulary are megabytes, of a thousand pairs gigabytes; whoever looks at one pair measures it again.
             if totals.differing == 0 || totals.profiles.iter().map(|profile| profile.error.len()).sum::<usize>() > KEPT_PROFILES {
@@ -191,7 +221,7 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
         }
         Err(error) => Outcome::Unreadable { side: "candidate", reason: error.to_string() },
     };
-    watch.measured(left.iter().chain(&right).filter_map(View::byte_len).sum());
+    watch.measured(bytes.saturating_sub(told.into_inner()));
     Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), outcome }
 }
 
@@ -320,6 +350,9 @@ pub fn merge(
             origin: None,
             totals: None,
             causes: Vec::new(),
+            noise: [0.0; 4],
+            measures: [0.0; 4],
+            parameter: is_parameter(first),
             unmeasured: None,
             reason: None,
         };
@@ -335,6 +368,8 @@ pub fn merge(
                     measured_floor: floors.and_then(|floors| floors.get(&pair.reference[0]).copied()),
                     tolerance: settings.rtol.is_some() || settings.atol.is_some(),
                 };
+                judged.noise = judge.noise(&facts);
+                judged.measures = measures;
                 (judged.verdict, judged.origin) = judge.judge(&facts);
                 judged.totals = Some(*totals);
             }
@@ -394,7 +429,7 @@ pub fn dtype_text(dtypes: [DType; 2]) -> String {
 mod tests {
     use super::*;
     use crate::{plan_alone, report::Overall};
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Mutex, atomic::AtomicUsize};
     use twinscope_tensor::TensorInfo;
 
     struct Source(Listing);
@@ -445,6 +480,31 @@ mod tests {
         let reached = report.pairs.iter().filter(|pair| pair.verdict == Verdict::Identical).count();
         let stopped = report.pairs.iter().filter(|pair| pair.unmeasured == Some(Unmeasured::Stopped)).count();
         assert_eq!((reached, stopped), (1, 2));
+    }
+
+    #[test]
+    fn a_giant_pair_says_how_far_it_is_and_is_left_in_the_middle() {
+        struct Steps(Mutex<Vec<u64>>, usize);
+        impl Watch for Steps {
+            fn measured(&self, bytes: u64) {
+                self.0.lock().unwrap().push(bytes);
+            }
+
+            fn stopped(&self) -> bool {
+                self.0.lock().unwrap().len() >= self.1
+            }
+        }
+        let source = source(&[("0_query", &[10, 1 << 16])]);
+        let side = Side::new(&source);
+        let whole = Steps(Mutex::default(), usize::MAX);
+        let report = compare(&side, &side, &Settings::default(), None, &whole).unwrap();
+        let steps = whole.0.into_inner().unwrap();
+        assert!(!report.partial && steps.len() >= 10, "{} steps", steps.len());
+        assert_eq!(steps.iter().sum::<u64>(), 2 * 10 * (4 << 16), "every byte of both sides, once");
+        let stopped = Steps(Mutex::default(), 2);
+        let report = compare(&side, &side, &Settings::default(), None, &stopped).unwrap();
+        assert_eq!((report.partial, report.pairs[0].unmeasured), (true, Some(Unmeasured::Stopped)));
+        assert!(stopped.0.into_inner().unwrap().len() < 10, "left in the middle");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! repeatable), *merge* (fixed order). `diff` runs them in one process; nothing in them needs that.
 
 pub mod alone;
+pub mod causes;
 pub mod engine;
 pub mod layout;
 pub mod mapfile;

@@ -2,6 +2,7 @@
 
 use crate::{
     layout::Layout,
+    noise::Measures,
     settings::Rule,
     verdict::{Origin, Verdict},
 };
@@ -34,6 +35,12 @@ pub struct PairReport {
     pub origin: Option<Origin>,
     pub totals: Option<Totals>,
     pub causes: Vec<Cause>,
+    /// What rounding can do here, by the four measures of [`crate::noise`]; 0 where everything must be equal.
+    pub noise: Measures,
+    /// What was found, by the same.
+    pub measures: Measures,
+    /// Loaded, not computed.
+    pub parameter: bool,
     /// What kept it from being measured, and the same in words.
     pub unmeasured: Option<Unmeasured>,
     pub reason: Option<String>,
@@ -157,7 +164,7 @@ impl Serialize for Report {
         out.serialize_field("first_divergence", &first)?;
         out.serialize_field("divergences", &divergences)?;
         out.serialize_field("layer_offset", &self.layer_offset)?;
-        out.serialize_field("pairs", &self.pairs.iter().enumerate().map(|(order, pair)| Numbered { order, pair }).collect::<Vec<_>>())?;
+        out.serialize_field("pairs", &self.pairs.iter().enumerate().map(|(order, pair)| NumberedPair { order, pair }).collect::<Vec<_>>())?;
         out.serialize_field("only_reference", &self.only_reference)?;
         out.serialize_field("only_candidate", &self.only_candidate)?;
         out.serialize_field("skipped", &self.skipped)?;
@@ -167,12 +174,14 @@ impl Serialize for Report {
     }
 }
 
-struct Numbered<'a> {
-    order: usize,
-    pair: &'a PairReport,
+/// A pair with its place in the report: one element of `pairs`.
+#[derive(Debug)]
+pub struct NumberedPair<'a> {
+    pub order: usize,
+    pub pair: &'a PairReport,
 }
 
-impl Serialize for Numbered<'_> {
+impl Serialize for NumberedPair<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let pair = self.pair;
         let mut out = serializer.serialize_struct("Pair", 15)?;

@@ -35,6 +35,8 @@ pub struct Settings {
     pub layer_offset: Option<i64>,
     /// Pairs the user decided (`--map`).
     pub map: Vec<MapEntry>,
+    /// Pairs that a rule would make and the user took apart.
+    pub unpaired: Vec<MapEntry>,
     /// Layouts the user decided (`--layout 'NAME: permute(0,2,1) squeeze(0)'`).
     pub layouts: Vec<LayoutOverride>,
     /// Only tensors whose name, on either side, matches one of these globs; empty means all.
@@ -43,6 +45,8 @@ pub struct Settings {
     /// NumPy's rule instead of the noise model, when either is given.
     pub rtol: Option<f64>,
     pub atol: Option<f64>,
+    /// Look for the causes of divergences.
+    pub causes: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,11 +101,13 @@ impl Default for Settings {
             fuzzy_threshold: 0.8,
             layer_offset: None,
             map: Vec::new(),
+            unpaired: Vec::new(),
             layouts: Vec::new(),
             only: Vec::new(),
             skip: Vec::new(),
             rtol: None,
             atol: None,
+            causes: true,
         }
     }
 }
@@ -255,6 +261,8 @@ mod tests {
             skip: vec!["x".to_owned()],
             rtol: Some(1e-5),
             atol: None,
+            causes: false,
+            unpaired: vec![MapEntry { reference: Names::One("a".to_owned()), candidate: Names::One("b".to_owned()) }],
         }
     }
 

@@ -104,11 +104,7 @@ impl Judge {
         if facts.tolerance {
             return if totals.beyond == Some(0) { (Verdict::Rounding, None) } else { self.diverge(facts, facts.measures) };
         }
-        let Some(own_floor) =
-            facts.measured_floor.map(|measured| measured.map(|m| MEASURED * m)).or_else(|| floor(facts.dtypes, facts.reduction))
-        else {
-            return self.diverge(facts, facts.measures);
-        };
+        let Some(own_floor) = own_floor(facts) else { return self.diverge(facts, facts.measures) };
         let found = facts.measures;
         let bound = self.bound(&own_floor, facts.parameter);
         if totals.nonfinite_differing > 0 || !below(&found, &bound) {
@@ -118,6 +114,11 @@ impl Judge {
             self.level = max(&self.level, &found);
         }
         (Verdict::Rounding, None)
+    }
+
+    /// What rounding can do at the pair that comes next: its own floor, or what arrives from upstream.
+    pub fn noise(&self, facts: &Facts<'_>) -> Measures {
+        own_floor(facts).map_or([0.0; 4], |floor| self.bound(&floor, facts.parameter))
     }
 
     fn bound(&self, floor: &Measures, parameter: bool) -> Measures {
@@ -139,6 +140,11 @@ impl Judge {
         }
         (Verdict::Diverged, Some(origin))
     }
+}
+
+/// Measured where the user gave a run for it, modelled otherwise; `None` for what must be equal.
+fn own_floor(facts: &Facts<'_>) -> Option<Measures> {
+    facts.measured_floor.map(|measured| measured.map(|m| MEASURED * m)).or_else(|| floor(facts.dtypes, facts.reduction))
 }
 
 fn below(found: &Measures, bound: &Measures) -> bool {

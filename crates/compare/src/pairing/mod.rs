@@ -28,6 +28,7 @@ mod similarity;
 mod sketch;
 #[cfg(test)]
 mod testing;
+mod unpaired;
 mod values;
 
 pub use alone::{all_pairs, rank_by_sketch};
@@ -103,5 +104,6 @@ pub fn pair(reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings) -> 
     for rule in &settings.rules {
         rules::apply(*rule, &mut board)?;
     }
-    Ok(filter.apply(board.finish(), [reference, candidate]))
+    let found = unpaired::apply(board.finish(), [reference, candidate], &settings.unpaired);
+    Ok(filter.apply(found, [reference, candidate]))
 }

@@ -1,0 +1,85 @@
+//! Fitted numbers by their names: the square root of a dimension, a power of two, a clamp that people use.
+//!
+//! A name is given only when the number is as close as its own uncertainty allows, and the sentence says both: "6.9282, which is
+//! sqrt(48)". Simple names win over elaborate ones that are as close.
+
+/// A number with a name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    pub value: f64,
+    pub name: String,
+}
+
+/// How far a fitted factor may be from the constant it is called by.
+const CLOSE: f64 = 1e-3;
+
+/// The name of a positive or negative factor, if it has one; `dims` are those in sight (of the tensor and its neighbours), `error` is the
+/// fit's own relative uncertainty.
+pub fn factor(value: f64, dims: &[usize], error: f64) -> Option<Named> {
+    if !value.is_finite() || value == 0.0 {
+        return None;
+    }
+    let close = |constant: f64| ((value / constant) - 1.0).abs() <= CLOSE.min(error.max(1e-6) * 4.0);
+    let mut names: Vec<(f64, String)> = vec![(-1.0, "-1".to_owned())];
+    for power in 1..=16 {
+        names.push((2f64.powi(power), format!("2^{power}")));
+        names.push((2f64.powi(-power), format!("2^-{power}")));
+    }
+    names.extend(
+        [(1.5, "3/2"), (3.0, "3"), (1.0 / 3.0, "1/3"), (2f64.sqrt(), "sqrt(2)"), (0.5f64.sqrt(), "1/sqrt(2)")]
+            .map(|(v, n)| (v, n.to_owned())),
+    );
+    names.extend([(std::f64::consts::LOG2_E, "1/ln 2"), (std::f64::consts::LN_2, "ln 2")].map(|(v, n)| (v, n.to_owned())));
+    names.extend(
+        [(448.0, "448"), (1.0 / 448.0, "1/448"), (127.0, "127"), (1.0 / 127.0, "1/127"), (255.0, "255"), (1.0 / 255.0, "1/255")]
+            .map(|(v, n)| (v, n.to_owned())),
+    );
+    let mut seen: Vec<usize> = dims.iter().copied().filter(|dim| *dim > 2).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    for dim in seen {
+        let d = dim as f64;
+        names.push((d.sqrt(), format!("sqrt({dim})")));
+        names.push((1.0 / d.sqrt(), format!("1/sqrt({dim})")));
+        names.push((d, dim.to_string()));
+        names.push((1.0 / d, format!("1/{dim}")));
+    }
+    for percent in [5, 10, 15, 20, 25, 30, 40, 50] {
+        let keep = 1.0 - f64::from(percent) / 100.0;
+        names.push((1.0 / keep, format!("1/(1-{})", f64::from(percent) / 100.0)));
+    }
+    names.into_iter().find(|(constant, _)| close(*constant)).map(|(value, name)| Named { value, name })
+}
+
+/// `6.9282, which is sqrt(48)`, or the number alone.
+pub fn said(value: f64, named: Option<&Named>) -> String {
+    match named {
+        Some(named) if named.name.parse::<f64>().is_ok() => named.name.clone(),
+        Some(named) => format!("{}, which is {}", short(value), named.name),
+        // Five digits would hide what is left.
+        None if value != 1.0 && (value - 1.0).abs() < 1e-4 => {
+            format!("1 {} {}", if value > 1.0 { '+' } else { '-' }, short((value - 1.0).abs()))
+        }
+        None => short(value),
+    }
+}
+
+/// Five significant digits, as few as say it.
+pub fn short(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    if !(-4..6).contains(&magnitude) {
+        let text = format!("{value:.4e}");
+        return match text.split_once('e') {
+            Some((digits, exponent)) if digits.contains('.') => {
+                format!("{}e{exponent}", digits.trim_end_matches('0').trim_end_matches('.'))
+            }
+            _ => text,
+        };
+    }
+    let decimals = usize::try_from((4 - magnitude).max(0)).unwrap_or(0);
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}

@@ -1,0 +1,187 @@
+//! Which divergences are a pair's own: the op is learned from the reference and repeated from the candidate's own recorded inputs.
+//!
+//! Names say little about what was computed, so the formula is found by the values: for each pair that differs, the tensors recorded before
+//! it are tried as inputs of the ops in [`ops`], and the formula that reproduces the *reference* to rounding is believed. Applied to the
+//! candidate's inputs it says what the candidate should be. When it is, the error came with the inputs: *inherited*, or, where
+//! those agree, amplified rounding. When it is not, the op itself differs: *own*, however small the difference is beside what came from upstream, and
+//! the causes are looked for between what should be and what is.
+
+mod counterfactual;
+mod ops;
+pub(super) mod rows;
+#[cfg(test)]
+mod tests;
+
+use super::{Loaded, Scene, score::measures};
+use crate::{
+    layout::Which,
+    noise::{Measures, unit_roundoff},
+    verdict::Verdict,
+};
+use rayon::prelude::*;
+use std::sync::Arc;
+
+pub(super) use counterfactual::Confirmed;
+pub(super) use ops::Learned;
+
+/// What a pair's formula says of it.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) formula: String,
+    /// Pairs it was computed from.
+    pub(super) inputs: Vec<usize>,
+    /// What the candidate should be, by its own inputs.
+    pub(super) expected: Vec<f64>,
+    /// How far it is from that, and how far rounding can be.
+    pub(super) off: Measures,
+    pub(super) bound: Measures,
+    /// An alternative formula that the candidate follows and the reference does not.
+    pub(super) confirmed: Option<Confirmed>,
+}
+
+impl Flow {
+    /// The candidate is what its inputs imply.
+    pub(super) fn follows(&self) -> bool {
+        self.off.iter().zip(self.bound).all(|(off, bound)| *off <= bound)
+    }
+}
+
+/// Units of roundoff that one op's own rounding stays below, by the four measures: an op rounds its output once and a step or two inside.
+const OWN: Measures = [3.0, 4.0, 8.0, 32.0];
+
+/// How much more than the reference's own distance from the formula the candidate's may be: two samples of one noise.
+const MORE: f64 = 3.0;
+
+/// What rounding can do in one op with an output of this dtype that sums `terms` products.
+fn own_floor(dtype: twinscope_tensor::DType, terms: usize) -> Option<Measures> {
+    let unit = unit_roundoff(dtype)?;
+    let summing = (terms as f64).sqrt() * unit.min(2f64.powi(-24));
+    Some(OWN.map(|units| units * (unit + summing)))
+}
+
+/// A pair whose op is to be found.
+pub(super) struct Site<'a> {
+    pub(super) scene: &'a Scene<'a>,
+    pub(super) pair: usize,
+    pub(super) out: Arc<Loaded>,
+    /// Computed tensors before it that may be its inputs, the nearest first.
+    pub(super) before: Vec<usize>,
+    /// Parameters, wherever they are recorded.
+    pub(super) parameters: Vec<usize>,
+    pub(super) floor: Measures,
+}
+
+/// How far back inputs are looked for: more than the tensors of one layer, so that its residual is still found.
+const REACH: usize = 48;
+
+impl<'a> Site<'a> {
+    fn new(scene: &'a Scene<'a>, pair: usize) -> Option<Self> {
+        let entry = &scene.entries()[pair];
+        if entry.parameter {
+            return None;
+        }
+        let floor = own_floor(entry.dtypes[0], 0)?;
+        let out = scene.load(pair)?;
+        if out.reference.iter().any(|value| value.is_nan()) || !varies(&out.reference) {
+            return None;
+        }
+        let computed = |at: &usize| !scene.entries()[*at].parameter;
+        let (before, parameters) = match &entry.inputs {
+            Some(inputs) => {
+                let known: Vec<usize> = inputs.iter().copied().filter(|at| *at < scene.entries().len()).collect();
+                (known.iter().copied().filter(computed).collect(), known.into_iter().filter(|at| !computed(at)).collect())
+            }
+            None => {
+                let before = (0..pair).rev().filter(computed).take(REACH).collect();
+                (before, (0..scene.entries().len()).filter(|at| !computed(at)).collect())
+            }
+        };
+        Some(Self { scene, pair, out, before, parameters, floor })
+    }
+
+    pub(super) fn load(&self, pair: usize) -> Option<Arc<Loaded>> {
+        self.scene.load(pair)
+    }
+}
+
+/// Fewer different values than this could be made by many formulas: a constant is a multiple of every other one.
+const FEWEST: usize = 16;
+
+fn varies(values: &[f64]) -> bool {
+    let mut seen: Vec<u64> = values.iter().step_by((values.len() / 512).max(1)).map(|value| value.to_bits()).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    seen.len() >= FEWEST
+}
+
+/// One side's values of a pair.
+pub(super) fn of(loaded: &Loaded, side: Which) -> &[f64] {
+    match side {
+        Which::Reference => &loaded.reference,
+        Which::Candidate => &loaded.candidate,
+    }
+}
+
+/// Values that are looked at in all before later pairs are judged by size alone: a bound on time, far above what people record to debug.
+const MOST_VALUES: usize = 1 << 26;
+
+/// The formulas of every pair that differs.
+pub(super) fn every(scene: &Scene<'_>) -> Vec<Option<Flow>> {
+    let mut seen = 0;
+    let wanted: Vec<bool> = (scene.entries().iter())
+        .map(|entry| {
+            let differs = matches!(entry.verdict, Verdict::Rounding | Verdict::Diverged);
+            if differs {
+                seen += entry.dims.iter().product::<usize>();
+            }
+            differs && seen <= MOST_VALUES
+        })
+        .collect();
+    wanted.par_iter().enumerate().map(|(pair, wanted)| wanted.then(|| of_pair(scene, pair)).flatten()).collect()
+}
+
+/// Finds what a pair was computed by and whether the candidate follows it; `None` when no formula makes the reference.
+pub(super) fn of_pair(scene: &Scene<'_>, pair: usize) -> Option<Flow> {
+    let site = Site::new(scene, pair)?;
+    let learned = learn(&site)?;
+    let expected = (learned.predict)(Which::Candidate)?;
+    let entry = &scene.entries()[pair];
+    let floor = own_floor(entry.dtypes[1], learned.terms)?;
+    let bound = std::array::from_fn(|i| (learned.looseness * floor[i]).max(MORE * learned.off[i]));
+    let off = measures(&site.out.dims, &expected, &site.out.candidate);
+    let confirmed = counterfactual::confirm(&site, &learned, &expected);
+    Some(Flow { formula: learned.formula, inputs: learned.inputs, expected, off, bound, confirmed })
+}
+
+/// The formula nearest to the reference, among those that are near enough.
+fn learn(site: &Site<'_>) -> Option<Learned> {
+    let mut best: Option<Learned> = None;
+    for op in ops::ALL {
+        if op.is_last_resort() && best.is_some() {
+            break;
+        }
+        let mut of_op: Option<Learned> = None;
+        for mut learned in op.learn(site) {
+            let Some(made) = (learned.predict)(Which::Reference) else { continue };
+            learned.off = measures(&site.out.dims, &made, &site.out.reference);
+            let floor = own_floor(site.scene.entries()[site.pair].dtypes[0], learned.terms)?;
+            let near = learned.off.iter().zip(floor).all(|(off, floor)| *off <= learned.looseness * floor);
+            // Of one op's own variants, two kinds of gelu say, the nearest.
+            if near && of_op.as_ref().is_none_or(|best| learned.off[0] < best.off[0]) {
+                of_op = Some(learned);
+            }
+        }
+        let nearer = |learned: &Learned| best.as_ref().is_none_or(|best| learned.off[0] < NEARER * best.off[0]);
+        if let Some(learned) = of_op.filter(nearer) {
+            best = Some(learned);
+        }
+        // Nothing can be nearer than exact.
+        if best.as_ref().is_some_and(|best| best.off[0] == 0.0) {
+            break;
+        }
+    }
+    best
+}
+
+/// A later, more elaborate formula must be this much nearer than a simpler one.
+const NEARER: f64 = 0.7;

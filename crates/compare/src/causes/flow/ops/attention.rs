@@ -1,0 +1,571 @@
+//! Attention: probabilities from queries and keys, and what they make of the values; also without the probabilities between.
+//!
+//! The scale is fitted to the log-odds of the reference, the mask is where its probabilities are zero. Fewer key heads than query heads are
+//! each used by a run of query heads.
+
+use super::{Learned, Op, Variant, roughly};
+use crate::{
+    causes::{
+        Loaded,
+        constants::{factor, said, short},
+        flow::{Site, of},
+        functions::{self, softcap},
+    },
+    layout::Which,
+};
+use std::sync::Arc;
+
+/// Products beyond which attention is not recomputed.
+const MOST_WORK: usize = 1 << 28;
+
+/// Sizes of one attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sizes {
+    batch: usize,
+    heads: usize,
+    queries: usize,
+    keys: usize,
+}
+
+impl Sizes {
+    /// Of probabilities `[.., h, s, t]`.
+    fn of_probabilities(dims: &[usize]) -> Option<Self> {
+        match *dims {
+            [ref batch @ .., heads, queries, keys] => Some(Self { batch: batch.iter().product(), heads, queries, keys }),
+            _ => None,
+        }
+    }
+}
+
+/// A tensor of heads: `[b, h, s, d]`, or `[b, s, h, d]` with the heads apart or merged.
+#[derive(Clone, Copy, Debug)]
+struct Heads {
+    heads: usize,
+    tokens: usize,
+    size: usize,
+    tokens_first: bool,
+}
+
+impl Heads {
+    fn at(self, batch: usize, head: usize, token: usize) -> usize {
+        let row = if self.tokens_first {
+            (batch * self.tokens + token) * self.heads + head
+        } else {
+            (batch * self.heads + head) * self.tokens + token
+        };
+        row * self.size
+    }
+
+    /// The ways to read `dims` as this many tokens; with the number of heads where it is known.
+    fn all(dims: &[usize], batch: usize, tokens: usize, heads: Option<usize>) -> Vec<Self> {
+        let elements: usize = dims.iter().product();
+        let mut ways = Vec::new();
+        if let &[ref outer @ .., h, s, d] = dims
+            && s == tokens
+            && outer.iter().product::<usize>() == batch
+            && heads.is_none_or(|heads| heads == h)
+        {
+            ways.push(Self { heads: h, tokens, size: d, tokens_first: false });
+        }
+        if let &[ref outer @ .., s, h, d] = dims
+            && s == tokens
+            && outer.iter().product::<usize>() == batch
+            && heads.is_none_or(|heads| heads == h)
+        {
+            ways.push(Self { heads: h, tokens, size: d, tokens_first: true });
+        }
+        if let (&[ref outer @ .., s, f], Some(h)) = (dims, heads)
+            && s == tokens
+            && outer.iter().product::<usize>() == batch
+            && f % h == 0
+        {
+            ways.push(Self { heads: h, tokens, size: f / h, tokens_first: true });
+        }
+        ways.retain(|way| way.size > 0 && batch * way.heads * way.tokens * way.size == elements);
+        ways
+    }
+}
+
+/// Dot products of queries and keys.
+#[derive(Clone, Copy, Debug)]
+struct Scores {
+    sizes: Sizes,
+    query: Heads,
+    key: Heads,
+}
+
+impl Scores {
+    fn row(self, query: &[f64], key: &[f64], batch: usize, head: usize, token: usize, out: &mut Vec<f64>) {
+        let q = &query[self.query.at(batch, head, token)..][..self.query.size];
+        let kv = head / (self.sizes.heads / self.key.heads);
+        out.clear();
+        out.extend((0..self.sizes.keys).map(|t| {
+            let k = &key[self.key.at(batch, kv, t)..][..self.key.size];
+            q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>()
+        }));
+    }
+
+    fn work(self) -> usize {
+        self.sizes.batch * self.sizes.heads * self.sizes.queries * self.sizes.keys * self.query.size
+    }
+}
+
+/// What is done to the scores before the softmax.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Softmax {
+    scale: f64,
+    cap: Option<f64>,
+}
+
+impl Softmax {
+    /// In place; `seen` says which keys take part.
+    fn apply(self, scores: &mut [f64], seen: impl Fn(usize) -> bool) {
+        for (t, score) in scores.iter_mut().enumerate() {
+            *score = match (seen(t), self.cap) {
+                (false, _) => f64::NEG_INFINITY,
+                (true, None) => *score * self.scale,
+                (true, Some(cap)) => softcap(*score * self.scale, cap),
+            };
+        }
+        let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if most == f64::NEG_INFINITY {
+            return scores.fill(0.0);
+        }
+        let mut sum = 0.0;
+        for score in scores.iter_mut() {
+            *score = (*score - most).exp();
+            sum += *score;
+        }
+        scores.iter_mut().for_each(|score| *score /= sum);
+    }
+}
+
+/// Which keys a query sees, when it is not read off recorded probabilities.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mask {
+    Full,
+    Causal,
+    Window(usize),
+}
+
+impl Mask {
+    fn sees(self, sizes: Sizes, query: usize, key: usize) -> bool {
+        // The last query sees the last key, also when there are more keys than queries.
+        let here = query + sizes.keys.saturating_sub(sizes.queries);
+        match self {
+            Mask::Full => true,
+            Mask::Causal => key <= here,
+            Mask::Window(window) => key <= here && key + window > here,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Mask::Full => "no mask".to_owned(),
+            Mask::Causal => "a causal mask".to_owned(),
+            Mask::Window(window) => format!("a causal window of {window}"),
+        }
+    }
+}
+
+/// Caps that people use on scores.
+const CAPS: [f64; 5] = [50.0, 30.0, 20.0, 15.0, 100.0];
+
+pub(super) struct Probabilities;
+
+impl Op for Probabilities {
+    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+        let Some(sizes) = Sizes::of_probabilities(&site.out.dims) else { return Vec::new() };
+        if !are_probabilities(&site.out.reference, sizes.keys) {
+            return Vec::new();
+        }
+        let mut learned = Vec::new();
+        for &q in &site.before {
+            for query in Heads::all(&site.scene.entries()[q].dims, sizes.batch, sizes.queries, Some(sizes.heads)) {
+                for &k in site.before.iter().filter(|k| **k != q) {
+                    for key in Heads::all(&site.scene.entries()[k].dims, sizes.batch, sizes.keys, None) {
+                        let scores = Scores { sizes, query, key };
+                        if key.size == query.size && sizes.heads % key.heads == 0 && scores.work() <= MOST_WORK {
+                            learned.extend(probabilities(site, q, k, scores));
+                        }
+                    }
+                }
+            }
+        }
+        learned
+    }
+}
+
+/// Rows of non-negative numbers that add up to 1, or are masked altogether.
+fn are_probabilities(values: &[f64], keys: usize) -> bool {
+    keys > 1
+        && values.chunks_exact(keys).take(256).all(|row| {
+            let sum: f64 = row.iter().sum();
+            row.iter().all(|p| (0.0..=1.001).contains(p)) && ((sum - 1.0).abs() < 0.05 || sum == 0.0)
+        })
+}
+
+fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<Learned> {
+    let (query, key) = (site.load(q)?, site.load(k)?);
+    let softmax = Softmax { scale: fit_scale(scores, &query.reference, &key.reference, &site.out.reference)?, cap: None };
+    let rows = Rows { scores, query, key, out: site.out.clone() };
+    let picked = rows.some();
+    let wanted = picked.iter().flat_map(|row| rows.wanted(*row).to_vec());
+    let made = picked.iter().flat_map(|row| rows.row(Which::Reference, softmax, *row, None));
+    if !roughly(made, wanted, 16.0 * site.floor[1]) {
+        return None;
+    }
+    let name = |at: usize| site.scene.entries()[at].name.as_str();
+    let named = factor(softmax.scale, &[scores.query.size], site.floor[0]);
+    let all = Arc::new(rows);
+    let over = |softmax: Softmax, mask: Option<Mask>| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+        let all = all.clone();
+        Box::new(move |side| Some(all.every(side, softmax, mask)))
+    };
+    let fitted = all.fit_cap(softmax);
+    let mut variants: Vec<Variant> = (fitted.into_iter().chain(CAPS))
+        .map(|cap| Variant {
+            kind: "function",
+            text: format!("the scores of {} and {} are capped at {} where the reference's are not", name(q), name(k), short(cap)),
+            details: serde_json::json!({"candidate": "softcap", "parameter": cap, "inputs": [name(q), name(k)]}),
+            fitted: !CAPS.contains(&cap),
+            predict: over(Softmax { cap: Some(cap), ..softmax }, None),
+        })
+        .collect();
+    let size = scores.query.size as f64;
+    let fitted = fit_scale(scores, &all.query.candidate, &all.key.candidate, &all.out.candidate);
+    for scale in [1.0, 1.0 / size.sqrt(), 1.0 / size].into_iter().chain(fitted) {
+        if (scale / softmax.scale - 1.0).abs() > 0.01 {
+            let text = said(scale, factor(scale, &[scores.query.size], 1e-3).as_ref());
+            variants.push(Variant {
+                kind: "softmax_scale",
+                text: format!("softmax scale {text} where the reference has {}", said(softmax.scale, named.as_ref())),
+                details: serde_json::json!({"candidate": scale, "reference": softmax.scale, "ratio": scale / softmax.scale}),
+                fitted: Some(scale) == fitted,
+                predict: over(Softmax { scale, ..softmax }, None),
+            });
+        }
+    }
+    Some(Learned {
+        formula: format!("softmax({} x {} of {})", name(q), name(k), said(softmax.scale, named.as_ref())),
+        inputs: vec![q, k],
+        terms: scores.query.size,
+        looseness: 16.0,
+        off: [0.0; 4],
+        predict: over(softmax, None),
+        variants,
+    })
+}
+
+/// Rows of probabilities that are recorded.
+struct Rows {
+    scores: Scores,
+    query: Arc<Loaded>,
+    key: Arc<Loaded>,
+    out: Arc<Loaded>,
+}
+
+impl Rows {
+    fn index(&self, row: usize) -> (usize, usize, usize) {
+        let Sizes { heads, queries, .. } = self.scores.sizes;
+        (row / queries / heads, row / queries % heads, row % queries)
+    }
+
+    fn count(&self) -> usize {
+        let Sizes { batch, heads, queries, .. } = self.scores.sizes;
+        batch * heads * queries
+    }
+
+    /// A few, spread out.
+    fn some(&self) -> Vec<usize> {
+        (0..self.count().min(24)).map(|i| (i * 2_654_435_761) % self.count()).collect()
+    }
+
+    fn wanted(&self, row: usize) -> &[f64] {
+        &self.out.reference[row * self.scores.sizes.keys..][..self.scores.sizes.keys]
+    }
+
+    /// The mask is the reference's support, on both sides.
+    fn row(&self, side: Which, softmax: Softmax, row: usize, mask: Option<Mask>) -> Vec<f64> {
+        let (batch, head, query) = self.index(row);
+        let mut scores = Vec::new();
+        self.scores.row(of(&self.query, side), of(&self.key, side), batch, head, query, &mut scores);
+        let support = self.wanted(row);
+        softmax.apply(&mut scores, |key| mask.map_or(support[key] > 0.0, |mask| mask.sees(self.scores.sizes, query, key)));
+        scores
+    }
+
+    /// The cap that makes the candidate's probabilities of a few rows, when one does better than none.
+    fn fit_cap(&self, softmax: Softmax) -> Option<f64> {
+        let picked = self.some();
+        let keys = self.scores.sizes.keys;
+        let miss = |cap: Option<f64>| -> f64 {
+            let error = |row: &usize| {
+                let made = self.row(Which::Candidate, Softmax { cap, ..softmax }, *row, None);
+                made.iter().zip(&self.out.candidate[row * keys..]).map(|(made, c)| (made - c) * (made - c)).sum::<f64>()
+            };
+            picked.iter().map(error).sum()
+        };
+        let none = miss(None);
+        let cap = functions::best_cap(|cap| miss(Some(cap)));
+        (none > 0.0 && miss(Some(cap)) < 0.9 * none).then_some(cap)
+    }
+
+    fn every(&self, side: Which, softmax: Softmax, mask: Option<Mask>) -> Vec<f64> {
+        (0..self.count()).flat_map(|row| self.row(side, softmax, row, mask)).collect()
+    }
+}
+
+/// The factor between dot products and log-odds, by least squares within rows.
+fn fit_scale(scores: Scores, query: &[f64], key: &[f64], wanted: &[f64]) -> Option<f64> {
+    let Sizes { batch, heads, queries, keys } = scores.sizes;
+    let rows = batch * heads * queries;
+    let (mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0);
+    let mut dots = Vec::new();
+    for i in 0..rows.min(64) {
+        let row = (i * 2_654_435_761) % rows;
+        scores.row(query, key, row / queries / heads, row / queries % heads, row % queries, &mut dots);
+        let p = &wanted[row * keys..][..keys];
+        // Tiny probabilities are mostly rounding.
+        let used: Vec<usize> = (0..keys).filter(|t| p[*t] > 1e-5).collect();
+        if used.len() < 2 {
+            continue;
+        }
+        let mean = |of: &dyn Fn(usize) -> f64| used.iter().map(|t| of(*t)).sum::<f64>() / used.len() as f64;
+        let (x0, y0) = (mean(&|t| dots[t]), mean(&|t| p[t].ln()));
+        for &t in &used {
+            let (x, y) = (dots[t] - x0, p[t].ln() - y0);
+            xy += x * y;
+            xx += x * x;
+            yy += y * y;
+        }
+    }
+    // Unrelated queries and keys would fit next to nothing.
+    (xx > 0.0 && xy * xy > 0.5 * xx * yy && xy > 0.0).then(|| xy / xx)
+}
+
+pub(super) struct Mixture;
+
+impl Op for Mixture {
+    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+        let mut learned = Vec::new();
+        for &p in &site.before {
+            let Some(sizes) = Sizes::of_probabilities(&site.scene.entries()[p].dims) else { continue };
+            let elements = site.out.reference.len();
+            if !elements.is_multiple_of((sizes.batch * sizes.heads * sizes.queries).max(1)) {
+                continue;
+            }
+            let Some(weights) = site.load(p).filter(|weights| are_probabilities(&weights.reference, sizes.keys)) else { continue };
+            for &v in site.before.iter().filter(|v| **v != p) {
+                for value in Heads::all(&site.scene.entries()[v].dims, sizes.batch, sizes.keys, None) {
+                    for out in Heads::all(&site.out.dims, sizes.batch, sizes.queries, Some(sizes.heads)) {
+                        let fits = out.size == value.size && sizes.heads % value.heads == 0;
+                        if fits && elements * sizes.keys <= MOST_WORK {
+                            learned.extend(mixture(site, p, v, &weights, Mixed { sizes, value, out }));
+                        }
+                    }
+                }
+            }
+        }
+        if learned.is_empty() {
+            learned = directly(site);
+        }
+        learned
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mixed {
+    sizes: Sizes,
+    value: Heads,
+    out: Heads,
+}
+
+impl Mixed {
+    /// One head of one token.
+    fn one(self, weights: &[f64], value: &[f64], batch: usize, head: usize, out: &mut [f64]) {
+        let kv = head / (self.sizes.heads / self.value.heads);
+        out.fill(0.0);
+        for (t, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
+            let v = &value[self.value.at(batch, kv, t)..][..self.value.size];
+            out.iter_mut().zip(v).for_each(|(out, v)| *out += weight * v);
+        }
+    }
+
+    /// Everything, with the weights of a row from wherever they come.
+    fn every(self, value: &[f64], mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> Vec<f64> {
+        let Sizes { batch, heads, queries, .. } = self.sizes;
+        let mut made = vec![0.0; batch * heads * queries * self.out.size];
+        for b in 0..batch {
+            for h in 0..heads {
+                for s in 0..queries {
+                    let at = self.out.at(b, h, s);
+                    self.one(&weights(b, h, s), value, b, h, &mut made[at..at + self.out.size]);
+                }
+            }
+        }
+        made
+    }
+
+    /// A mean of values lies between the smallest and the largest of them: nearly every other triple of tensors fails here.
+    fn could_be(self, site: &Site<'_>, value: &[f64]) -> bool {
+        let Sizes { batch, heads, queries, keys } = self.sizes;
+        let rows = batch * heads * queries;
+        (0..rows.min(12)).all(|i| {
+            let row = (i * 2_654_435_761) % rows;
+            let (b, h, s) = (row / queries / heads, row / queries % heads, row % queries);
+            let kv = h / (heads / self.value.heads);
+            (0..self.out.size.min(4)).all(|d| {
+                let of_token = |t: usize| value[self.value.at(b, kv, t) + d];
+                let (low, high) =
+                    (0..keys).map(of_token).fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+                let slack = 4.0 * site.floor[1] * low.abs().max(high.abs());
+                let out = site.out.reference[self.out.at(b, h, s) + d];
+                (low - slack..=high + slack).contains(&out)
+            })
+        })
+    }
+
+    /// Whether a few heads of a few tokens come out.
+    fn some(self, site: &Site<'_>, value: &[f64], mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> bool {
+        let Sizes { batch, heads, queries, .. } = self.sizes;
+        let rows = batch * heads * queries;
+        let (mut made, mut wanted) = (Vec::new(), Vec::new());
+        for i in 0..rows.min(24) {
+            let row = (i * 2_654_435_761) % rows;
+            let (b, h, s) = (row / queries / heads, row / queries % heads, row % queries);
+            let mut one = vec![0.0; self.out.size];
+            self.one(&weights(b, h, s), value, b, h, &mut one);
+            made.extend(one);
+            wanted.extend_from_slice(&site.out.reference[self.out.at(b, h, s)..][..self.out.size]);
+        }
+        roughly(made.into_iter(), wanted.into_iter(), 4.0 * site.floor[1])
+    }
+}
+
+fn mixture(site: &Site<'_>, p: usize, v: usize, weights: &Arc<Loaded>, mixed: Mixed) -> Option<Learned> {
+    let value = site.load(v)?;
+    let Sizes { heads, queries, keys, .. } = mixed.sizes;
+    let row = move |weights: &[f64], b: usize, h: usize, s: usize| weights[((b * heads + h) * queries + s) * keys..][..keys].to_vec();
+    if !mixed.some(site, &value.reference, |b, h, s| row(&weights.reference, b, h, s)) {
+        return None;
+    }
+    let name = |at: usize| site.scene.entries()[at].name.as_str();
+    let weights = weights.clone();
+    Some(Learned {
+        formula: format!("{} of {}", name(p), name(v)),
+        inputs: vec![p, v],
+        terms: keys,
+        looseness: 2.0,
+        off: [0.0; 4],
+        predict: Box::new(move |side| Some(mixed.every(of(&value, side), |b, h, s| row(of(&weights, side), b, h, s)))),
+        variants: Vec::new(),
+    })
+}
+
+/// Queries, keys and values are looked for among this many tensors.
+const NEAREST: usize = 10;
+
+/// Attention whose probabilities were not recorded: the scale and the mask are those that make the reference.
+fn directly(site: &Site<'_>) -> Vec<Learned> {
+    let near: Vec<usize> = site.before.iter().copied().filter(|at| site.scene.entries()[*at].dims.len() >= 3).take(NEAREST).collect();
+    let mut learned = Vec::new();
+    for &q in &near {
+        let dims = &site.scene.entries()[q].dims;
+        let &[ref outer @ .., a, b, _] = &dims[..] else { continue };
+        let batch: usize = outer.iter().product();
+        for (heads, queries) in [(a, b), (b, a)] {
+            let Some(query) = Heads::all(dims, batch, queries, Some(heads)).into_iter().next() else { continue };
+            let outs = Heads::all(&site.out.dims, batch, queries, Some(heads));
+            for &k in near.iter().filter(|k| **k != q) {
+                for &v in near.iter().filter(|v| **v != q && **v != k && site.scene.entries()[**v].dims == site.scene.entries()[k].dims) {
+                    let of_key = &site.scene.entries()[k].dims;
+                    let &[.., c, d, _] = &of_key[..] else { continue };
+                    for keys in [d, c] {
+                        for key in Heads::all(of_key, batch, keys, None) {
+                            let sizes = Sizes { batch, heads, queries, keys };
+                            let scores = Scores { sizes, query, key };
+                            if key.size != query.size || heads % key.heads != 0 || scores.work() > MOST_WORK {
+                                continue;
+                            }
+                            for out in outs.iter().filter(|out| out.size == key.size) {
+                                learned.extend(attention(site, [q, k, v], scores, Mixed { sizes, value: key, out: *out }));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    learned
+}
+
+fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixed) -> Option<Learned> {
+    let value = site.load(v)?;
+    if !mixed.could_be(site, &value.reference) {
+        return None;
+    }
+    let (query, key) = (site.load(q)?, site.load(k)?);
+    let size = scores.query.size as f64;
+    let sizes = scores.sizes;
+    let weights = move |query: &[f64], key: &[f64], softmax: Softmax, mask: Mask, b: usize, h: usize, s: usize| {
+        let mut row = Vec::new();
+        scores.row(query, key, b, h, s, &mut row);
+        softmax.apply(&mut row, |t| mask.sees(sizes, s, t));
+        row
+    };
+    let ways = [Mask::Causal, Mask::Full].into_iter().flat_map(|mask| [1.0 / size.sqrt(), 1.0, 1.0 / size].map(|scale| (mask, scale)));
+    let (mask, scale) = ways.into_iter().find(|(mask, scale)| {
+        let softmax = Softmax { scale: *scale, cap: None };
+        mixed.some(site, &value.reference, |b, h, s| weights(&query.reference, &key.reference, softmax, *mask, b, h, s))
+    })?;
+    let name = |at: usize| site.scene.entries()[at].name.as_str();
+    let over = |softmax: Softmax, mask: Mask| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+        let (query, key, value) = (query.clone(), key.clone(), value.clone());
+        Box::new(move |side| {
+            Some(mixed.every(of(&value, side), |b, h, s| weights(of(&query, side), of(&key, side), softmax, mask, b, h, s)))
+        })
+    };
+    let softmax = Softmax { scale, cap: None };
+    let mut variants = Vec::new();
+    let other = if mask == Mask::Causal { Mask::Full } else { Mask::Causal };
+    let windows = (1..sizes.keys).rev().take(8).chain([sizes.keys / 2, sizes.keys / 4]).filter(|window| *window > 0).map(Mask::Window);
+    for other in std::iter::once(other).chain(windows) {
+        variants.push(Variant {
+            kind: "masked",
+            text: format!("attention of {} with {} where the reference has {}", name(q), other.text(), mask.text()),
+            details: serde_json::json!({"candidate": other.text(), "reference": mask.text()}),
+            fitted: false,
+            predict: over(softmax, other),
+        });
+    }
+    for (other, text) in [(1.0, "1"), (1.0 / size.sqrt(), "1/sqrt(d)"), (1.0 / size, "1/d")] {
+        if other != scale {
+            variants.push(Variant {
+                kind: "softmax_scale",
+                text: format!("softmax scale {text} of {} where the reference has {}", name(q), short(scale)),
+                details: serde_json::json!({"candidate": other, "reference": scale, "ratio": other / scale}),
+                fitted: false,
+                predict: over(Softmax { scale: other, cap: None }, mask),
+            });
+        }
+    }
+    for cap in CAPS {
+        variants.push(Variant {
+            kind: "function",
+            text: format!("the scores of {} and {} are capped at {cap} where the reference's are not", name(q), name(k)),
+            details: serde_json::json!({"candidate": "softcap", "parameter": cap, "inputs": [name(q), name(k)]}),
+            fitted: false,
+            predict: over(Softmax { scale, cap: Some(cap) }, mask),
+        });
+    }
+    Some(Learned {
+        formula: format!("attention of {}, {}, {} with {}", name(q), name(k), name(v), mask.text()),
+        inputs: vec![q, k, v],
+        terms: sizes.keys,
+        looseness: 8.0,
+        off: [0.0; 4],
+        predict: over(softmax, mask),
+        variants,
+    })
+}

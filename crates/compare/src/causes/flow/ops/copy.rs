@@ -1,0 +1,64 @@
+//! The same numbers again: reshaped, heads moved, or one slice of a fused tensor.
+
+use super::{Learned, Op, roughly, sample};
+use crate::{
+    causes::flow::{Site, of, rows::Rows},
+    layout::Which,
+};
+use std::sync::Arc;
+
+pub(super) struct Copy;
+
+impl Op for Copy {
+    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+        let mut learned = Vec::new();
+        let out_rows = Rows::all(&site.out.dims);
+        for &input in &site.before {
+            let dims = &site.scene.entries()[input].dims;
+            let (from, to): (usize, usize) = (dims.iter().product(), site.out.reference.len());
+            // A slice of three, or of any packing: the input is at most this many times larger.
+            if from < to || from > 16 * to {
+                continue;
+            }
+            let Some(loaded) = site.load(input) else { continue };
+            for rows in &out_rows {
+                for inner in Rows::all(dims) {
+                    if inner.rows != rows.rows || inner.features < rows.features {
+                        continue;
+                    }
+                    let step = if inner.features == rows.features { 1 } else { rows.features };
+                    for offset in (0..=inner.features - rows.features).step_by(step.max(1)) {
+                        learned.extend(slice(site, input, &loaded, rows, &inner, offset));
+                    }
+                }
+            }
+        }
+        learned
+    }
+}
+
+fn slice(site: &Site<'_>, input: usize, loaded: &Arc<crate::causes::Loaded>, rows: &Rows, inner: &Rows, offset: usize) -> Option<Learned> {
+    let place = |at: usize| inner.flat[at / rows.features * inner.features + offset + at % rows.features] as usize;
+    let picked = sample(rows.flat.len());
+    let made = picked.iter().map(|at| loaded.reference[place(*at)]);
+    let wanted = picked.iter().map(|at| site.out.reference[rows.flat[*at] as usize]);
+    if !roughly(made, wanted, site.floor[1]) {
+        return None;
+    }
+    let name = &site.scene.entries()[input].name;
+    let part = if inner.features == rows.features { String::new() } else { format!("[.., {offset}:{}]", offset + rows.features) };
+    let map: Vec<u32> = (0..rows.flat.len()).map(|at| place(at) as u32).collect();
+    let (loaded, rows) = (loaded.clone(), rows.clone());
+    Some(Learned {
+        formula: format!("{name}{part}"),
+        inputs: vec![input],
+        terms: 0,
+        looseness: 1.0,
+        off: [0.0; 4],
+        predict: Box::new(move |side: Which| {
+            let values = of(&loaded, side);
+            Some(rows.scatter(&map.iter().map(|at| values[*at as usize]).collect::<Vec<_>>()))
+        }),
+        variants: Vec::new(),
+    })
+}

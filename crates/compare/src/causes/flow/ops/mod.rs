@@ -1,0 +1,93 @@
+//! Formulas that networks are made of, each found by its values in the reference.
+
+mod attention;
+mod copy;
+mod linear;
+mod lookup;
+mod norm;
+mod rope;
+mod sums;
+mod unary;
+
+use super::Site;
+use crate::{layout::Which, noise::Measures};
+
+/// A formula with its inputs and its numbers.
+pub(crate) struct Learned {
+    /// `silu(0_gate) * 0_up`
+    pub(crate) formula: String,
+    pub(crate) inputs: Vec<usize>,
+    /// How many products an output sums, for the noise.
+    pub(crate) terms: usize,
+    /// Ops whose inner roundings are amplified (a softmax) are allowed more floors than one.
+    pub(crate) looseness: f64,
+    /// The reference's own distance from the formula; set when it is believed.
+    pub(crate) off: Measures,
+    pub(crate) predict: Box<dyn Fn(Which) -> Option<Vec<f64>>>,
+    /// What else it might have been.
+    pub(crate) variants: Vec<Variant>,
+}
+
+impl std::fmt::Debug for Learned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Learned({}, off {:?})", self.formula, self.off)
+    }
+}
+
+/// Another formula for the same inputs: a fault that has a name.
+pub(crate) struct Variant {
+    pub(crate) kind: &'static str,
+    pub(crate) text: String,
+    pub(crate) details: serde_json::Value,
+    /// One of its numbers was fitted to the candidate, which makes it follow to begin with.
+    pub(crate) fitted: bool,
+    pub(crate) predict: Box<dyn Fn(Which) -> Option<Vec<f64>>>,
+}
+
+pub(super) trait Op: Sync {
+    /// Every way this op could have made the reference, roughly checked.
+    fn learn(&self, site: &Site<'_>) -> Vec<Learned>;
+
+    /// Believed only where nothing else is found.
+    fn is_last_resort(&self) -> bool {
+        false
+    }
+}
+
+/// The simple ones first.
+pub(super) const ALL: &[&dyn Op] = &[
+    &copy::Copy,
+    &sums::Sums,
+    &unary::Unary,
+    &norm::Norm,
+    &rope::Rope,
+    &attention::Probabilities,
+    &attention::Mixture,
+    &linear::Linear,
+    &lookup::Lookup,
+];
+
+/// Flat indices that stand for all, evenly and without a period.
+fn sample(count: usize) -> Vec<usize> {
+    const MOST: usize = 96;
+    if count <= MOST {
+        return (0..count).collect();
+    }
+    (0..MOST).map(|i| (i * 2_654_435_761) % count).collect()
+}
+
+/// Whether values are near enough on a sample to look at all of them: relative to their own size, generously.
+fn roughly(made: impl Iterator<Item = f64>, wanted: impl Iterator<Item = f64>, tolerance: f64) -> bool {
+    let (mut error, mut energy) = (0.0, 0.0);
+    for (made, wanted) in made.zip(wanted) {
+        if !made.is_finite() || !wanted.is_finite() {
+            if made.to_bits() == wanted.to_bits() {
+                continue;
+            }
+            return false;
+        }
+        error += (made - wanted) * (made - wanted);
+        energy += wanted * wanted;
+    }
+    energy > 0.0 && error <= tolerance * tolerance * energy
+}

@@ -1,0 +1,191 @@
+//! RMSNorm and LayerNorm over the last dimension, with weights learned from the reference: one number, or two, a channel.
+
+use super::{Learned, Op, Variant, roughly};
+use crate::{
+    causes::{
+        Loaded,
+        array::{median, rms},
+        constants::short,
+        flow::{Site, of},
+    },
+    layout::Which,
+};
+use std::sync::Arc;
+
+pub(super) struct Norm;
+
+/// Rows needed to tell a weight a channel from chance.
+const LEAST_ROWS: usize = 4;
+
+/// Epsilons that people use; 0 is none.
+const EPSILONS: [f64; 8] = [1e-5, 1e-6, 1e-12, 1e-8, 1e-7, 1e-4, 1e-3, 0.0];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shape {
+    centred: bool,
+    epsilon: f64,
+}
+
+/// `w * n + b`, a channel each.
+#[derive(Clone, Debug)]
+struct Affine {
+    weight: Vec<f64>,
+    bias: Option<Vec<f64>>,
+}
+
+impl Op for Norm {
+    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+        let Some(&channels) = site.out.dims.last() else { return Vec::new() };
+        let elements = site.out.reference.len();
+        if channels < 2 || elements / channels < LEAST_ROWS {
+            return Vec::new();
+        }
+        let mut learned = Vec::new();
+        for &input in &site.before {
+            let dims = &site.scene.entries()[input].dims;
+            if dims.last() != Some(&channels) || dims.iter().product::<usize>() != elements {
+                continue;
+            }
+            let Some(loaded) = site.load(input) else { continue };
+            for centred in [false, true] {
+                learned.extend(fitted(site, input, &loaded, channels, centred));
+            }
+        }
+        learned
+    }
+}
+
+fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, centred: bool) -> Option<Learned> {
+    let wanted = &site.out.reference;
+    let mut best: Option<(f64, Shape, Affine)> = None;
+    for epsilon in EPSILONS {
+        let shape = Shape { centred, epsilon };
+        let normed = normalise(&loaded.reference, channels, shape);
+        let affine = regress(&normed, wanted, channels, centred);
+        let made = apply(&normed, &affine, channels);
+        // What the first epsilon misses by far, no other comes near.
+        if best.is_none() && !roughly(made.iter().copied(), wanted.iter().copied(), 0.2) {
+            return None;
+        }
+        let error: f64 = made.iter().zip(wanted).map(|(made, wanted)| (made - wanted) * (made - wanted)).sum();
+        if best.as_ref().is_none_or(|(least, ..)| error < 0.98 * least) {
+            best = Some((error, shape, affine));
+        }
+    }
+    let (_, shape, affine) = best?;
+    let name = &site.scene.entries()[input].name;
+    let kind = if centred { "LayerNorm" } else { "RMSNorm" };
+    let made = |shape: Shape, affine: Affine| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+        let loaded = loaded.clone();
+        Box::new(move |side| Some(apply(&normalise(of(&loaded, side), channels, shape), &affine, channels)))
+    };
+    let fitted = fit_epsilon(&loaded.candidate, &site.out.candidate, channels, shape, &affine);
+    let mut variants: Vec<Variant> = fitted
+        .into_iter()
+        .chain(EPSILONS)
+        .filter(|epsilon| *epsilon != shape.epsilon)
+        .map(|epsilon| Variant {
+            kind: "row_scale",
+            text: format!("{kind} of {name} with epsilon {} where the reference has {}", short(epsilon), short(shape.epsilon)),
+            details: serde_json::json!({"parameter": "epsilon", "candidate": epsilon, "reference": shape.epsilon, "input": name}),
+            fitted: !EPSILONS.contains(&epsilon),
+            predict: made(Shape { epsilon, ..shape }, affine.clone()),
+        })
+        .collect();
+    variants.push(Variant {
+        kind: "row_affine",
+        text: format!("{} of {name} where the reference has {kind}", if centred { "RMSNorm" } else { "LayerNorm" }),
+        details: serde_json::json!({"candidate": if centred { "rms_norm" } else { "layer_norm" }, "input": name}),
+        fitted: false,
+        predict: made(Shape { centred: !centred, ..shape }, affine.clone()),
+    });
+    let plain = Affine { weight: vec![1.0; channels], bias: affine.bias.clone() };
+    let more = Affine { weight: affine.weight.iter().map(|w| 1.0 + w).collect(), bias: affine.bias.clone() };
+    let less = Affine { weight: affine.weight.iter().map(|w| w - 1.0).collect(), bias: affine.bias.clone() };
+    // A weight that was learned as 1 to rounding is no weight already.
+    let ones = rms(&affine.weight.iter().map(|w| w - 1.0).collect::<Vec<_>>()) <= site.floor[0].max(1e-4);
+    for (what, affine) in [("no weight", plain), ("weight 1 + w", more), ("weight w - 1", less)] {
+        if ones && what == "no weight" {
+            continue;
+        }
+        variants.push(Variant {
+            kind: "channel_scale",
+            text: format!("{kind} of {name} with {what} where the reference has w"),
+            details: serde_json::json!({"candidate": what, "input": name, "axis": site.out.dims.len() - 1}),
+            fitted: false,
+            predict: made(shape, affine),
+        });
+    }
+    Some(Learned {
+        formula: format!("{kind} of {name} (epsilon {})", short(shape.epsilon)),
+        inputs: vec![input],
+        terms: channels,
+        looseness: 1.5,
+        off: [0.0; 4],
+        predict: made(shape, affine),
+        variants,
+    })
+}
+
+fn normalise(values: &[f64], channels: usize, shape: Shape) -> Vec<f64> {
+    let mut normed = Vec::with_capacity(values.len());
+    for row in values.chunks_exact(channels) {
+        let mean = if shape.centred { row.iter().sum::<f64>() / channels as f64 } else { 0.0 };
+        let square = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / channels as f64;
+        let factor = 1.0 / (square + shape.epsilon).sqrt();
+        normed.extend(row.iter().map(|x| (x - mean) * if factor.is_finite() { factor } else { 0.0 }));
+    }
+    normed
+}
+
+/// The epsilon that a side's rows imply: each row's factor is `1/sqrt(mean square + epsilon)`, and the quietest rows feel it most.
+fn fit_epsilon(input: &[f64], output: &[f64], channels: usize, shape: Shape, affine: &Affine) -> Option<f64> {
+    let mut rows: Vec<(f64, f64)> = Vec::new();
+    for (x, y) in input.chunks_exact(channels).zip(output.chunks_exact(channels)) {
+        let mean = if shape.centred { x.iter().sum::<f64>() / channels as f64 } else { 0.0 };
+        let square = x.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / channels as f64;
+        let (mut xy, mut xx) = (0.0, 0.0);
+        for (channel, (x, y)) in x.iter().zip(y).enumerate() {
+            let whole = (x - mean) * affine.weight[channel];
+            xy += whole * (y - affine.bias.as_ref().map_or(0.0, |bias| bias[channel]));
+            xx += whole * whole;
+        }
+        let factor = xy / xx;
+        let epsilon = 1.0 / (factor * factor) - square;
+        if epsilon.is_finite() {
+            rows.push((square, epsilon));
+        }
+    }
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut quiet: Vec<f64> = rows.iter().take(rows.len().div_ceil(2)).map(|(_, epsilon)| *epsilon).collect();
+    let epsilon = Some(median(&mut quiet)).filter(|epsilon| *epsilon > 0.0)?;
+    // People choose powers of ten.
+    let power = 10f64.powf(epsilon.log10().round());
+    Some(if (epsilon / power - 1.0).abs() < 0.2 { power } else { epsilon })
+}
+
+/// Least squares, channel by channel.
+fn regress(normed: &[f64], wanted: &[f64], channels: usize, with_bias: bool) -> Affine {
+    let mut weight = vec![0.0; channels];
+    let mut bias = vec![0.0; channels];
+    let rows = normed.len() / channels;
+    for channel in 0..channels {
+        let at = |values: &[f64], row: usize| values[row * channels + channel];
+        let mean = |values: &[f64]| (0..rows).map(|row| at(values, row)).sum::<f64>() / rows as f64;
+        let (x0, y0) = if with_bias { (mean(normed), mean(wanted)) } else { (0.0, 0.0) };
+        let (mut xy, mut xx) = (0.0, 0.0);
+        for row in 0..rows {
+            let (x, y) = (at(normed, row) - x0, at(wanted, row) - y0);
+            xy += x * y;
+            xx += x * x;
+        }
+        weight[channel] = if xx > 0.0 { xy / xx } else { 0.0 };
+        bias[channel] = y0 - weight[channel] * x0;
+    }
+    Affine { weight, bias: with_bias.then_some(bias) }
+}
+
+fn apply(normed: &[f64], affine: &Affine, channels: usize) -> Vec<f64> {
+    let bias = |channel: usize| affine.bias.as_ref().map_or(0.0, |bias| bias[channel]);
+    normed.iter().enumerate().map(|(at, x)| x * affine.weight[at % channels] + bias(at % channels)).collect()
+}

@@ -1,0 +1,135 @@
+//! Rotary positions: pairs of channels turned by an angle that depends on the position and the pair alone.
+
+use super::{Learned, Op, roughly};
+use crate::{
+    causes::{
+        Loaded,
+        array::Axis,
+        flow::{Site, of},
+    },
+    layout::Which,
+};
+use std::sync::Arc;
+
+pub(super) struct Rope;
+
+/// Which channels turn together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Pairing {
+    /// `i` with `i + n/2`
+    Halves,
+    /// `2i` with `2i + 1`
+    Neighbours,
+}
+
+/// The first `turned` channels of each head turn, pair by pair; the others pass through.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    pairing: Pairing,
+    channels: usize,
+    turned: usize,
+    /// Of the positions.
+    axis: Axis,
+}
+
+impl Plan {
+    fn channels_of(self, pair: usize) -> (usize, usize) {
+        match self.pairing {
+            Pairing::Halves => (pair, pair + self.turned / 2),
+            Pairing::Neighbours => (2 * pair, 2 * pair + 1),
+        }
+    }
+
+    /// Σ of `out * conj(in)` for every position and pair.
+    fn turns(self, from: &[f64], to: &[f64]) -> Vec<(f64, f64)> {
+        let pairs = self.turned / 2;
+        let mut turns = vec![(0.0, 0.0); self.axis.along * pairs];
+        for head in 0..from.len() / self.channels {
+            let base = head * self.channels;
+            let position = self.axis.index(base);
+            for pair in 0..pairs {
+                let (a, b) = self.channels_of(pair);
+                let (x, y, u, v) = (from[base + a], from[base + b], to[base + a], to[base + b]);
+                let turn = &mut turns[position * pairs + pair];
+                turn.0 += u * x + v * y;
+                turn.1 += v * x - u * y;
+            }
+        }
+        turns
+    }
+
+    fn apply(self, turns: &[(f64, f64)], from: &[f64]) -> Vec<f64> {
+        let pairs = self.turned / 2;
+        let mut to = from.to_vec();
+        for head in 0..from.len() / self.channels {
+            let base = head * self.channels;
+            let position = self.axis.index(base);
+            for pair in 0..pairs {
+                let (a, b) = self.channels_of(pair);
+                let (re, im) = turns[position * pairs + pair];
+                let size = re.hypot(im);
+                let (cos, sin) = if size > 0.0 { (re / size, im / size) } else { (1.0, 0.0) };
+                let (x, y) = (from[base + a], from[base + b]);
+                to[base + a] = cos * x - sin * y;
+                to[base + b] = sin * x + cos * y;
+            }
+        }
+        to
+    }
+}
+
+impl Op for Rope {
+    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+        let dims = &site.out.dims;
+        let Some(&channels) = dims.last().filter(|channels| **channels >= 4 && **channels % 2 == 0) else { return Vec::new() };
+        let mut learned = Vec::new();
+        for &input in &site.before {
+            if site.scene.entries()[input].dims != *dims {
+                continue;
+            }
+            let Some(loaded) = site.load(input) else { continue };
+            if !same_norms(&loaded.reference, &site.out.reference, channels, site.floor[1]) {
+                continue;
+            }
+            for axis in (0..dims.len() - 1).filter(|axis| dims[*axis] > 1) {
+                for pairing in [Pairing::Halves, Pairing::Neighbours] {
+                    for turned in [channels, channels / 2, channels / 4] {
+                        let plan = Plan { pairing, channels, turned, axis: Axis::of(dims, axis) };
+                        // One head at each position could be turned to anything of its length.
+                        if turned < 2 || turned % 2 == 1 || site.out.reference.len() / channels < 2 * dims[axis] {
+                            continue;
+                        }
+                        learned.extend(made(site, input, &loaded, plan));
+                    }
+                }
+            }
+        }
+        learned
+    }
+}
+
+/// Rotation keeps the length of every head.
+fn same_norms(from: &[f64], to: &[f64], channels: usize, tolerance: f64) -> bool {
+    let norm = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let rows = |values: &[f64]| values.chunks_exact(channels).take(64).map(norm).collect::<Vec<_>>();
+    roughly(rows(from).into_iter(), rows(to).into_iter(), tolerance)
+}
+
+fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, plan: Plan) -> Option<Learned> {
+    let turns = plan.turns(&loaded.reference, &site.out.reference);
+    let made = plan.apply(&turns, &loaded.reference);
+    if !roughly(made.into_iter(), site.out.reference.iter().copied(), site.floor[1]) {
+        return None;
+    }
+    let pairing = if plan.pairing == Pairing::Halves { "halves" } else { "neighbours" };
+    let loaded = loaded.clone();
+    Some(Learned {
+        formula: format!("rope of {} ({pairing})", site.scene.entries()[input].name),
+        inputs: vec![input],
+        terms: 2,
+        looseness: 1.5,
+        off: [0.0; 4],
+        predict: Box::new(move |side: Which| Some(plan.apply(&turns, of(&loaded, side)))),
+        variants: Vec::new(),
+    })
+}

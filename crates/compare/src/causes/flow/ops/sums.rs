@@ -1,0 +1,137 @@
+//! Residual sums of two or three tensors, and products of two, one of them activated or not.
+
+use super::{Learned, Op, sample};
+use crate::{
+    causes::{
+        Loaded,
+        flow::{Site, of},
+        functions::FUNCTIONS,
+    },
+    layout::Which,
+};
+use std::sync::Arc;
+
+pub(super) struct Sums;
+
+/// Three terms are looked for among this many tensors.
+const NEAREST: usize = 14;
+
+impl Op for Sums {
+    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+        let elements = site.out.reference.len();
+        let same = |at: &usize| site.scene.entries()[*at].dims.iter().product::<usize>() == elements;
+        let terms: Vec<(usize, Arc<Loaded>)> =
+            site.before.iter().copied().filter(same).filter_map(|at| Some((at, site.load(at)?))).collect();
+        let picked = sample(elements);
+        let sampled: Vec<Vec<f64>> = terms.iter().map(|(_, term)| picked.iter().map(|at| term.reference[*at]).collect()).collect();
+        let wanted: Vec<f64> = picked.iter().map(|at| site.out.reference[*at]).collect();
+        let enough = site.floor[1] * site.floor[1] * wanted.iter().map(|wanted| wanted * wanted).sum::<f64>();
+        // Thousands of sums are tried: most are given up after a few values.
+        let near = |made: &mut dyn Iterator<Item = f64>| {
+            let mut left = enough;
+            made.zip(&wanted).all(|(made, wanted)| {
+                left -= (made - wanted) * (made - wanted);
+                left >= 0.0
+            }) && enough > 0.0
+        };
+        let activated: Vec<Vec<Vec<f64>>> = (FUNCTIONS.iter().take(ACTIVATIONS))
+            .map(|function| sampled.iter().map(|term| term.iter().map(|x| (function.of)(*x)).collect()).collect())
+            .collect();
+        let mut learned = Vec::new();
+        for a in 0..terms.len() {
+            for b in a + 1..terms.len() {
+                let (x, y) = (&sampled[a], &sampled[b]);
+                if near(&mut x.iter().zip(y).map(|(x, y)| x + y)) {
+                    learned.push(sum(site, &[&terms[a], &terms[b]]));
+                }
+                if near(&mut x.iter().zip(y).map(|(x, y)| x * y)) {
+                    learned.push(product(site, &terms[a], &terms[b], None));
+                }
+                for (function, activated) in FUNCTIONS.iter().zip(&activated) {
+                    for (active, plain) in [(a, b), (b, a)] {
+                        if near(&mut activated[active].iter().zip(&sampled[plain]).map(|(x, y)| x * y)) {
+                            learned.push(product(site, &terms[active], &terms[plain], Some(function)));
+                        }
+                    }
+                }
+            }
+        }
+        if learned.is_empty() {
+            let few = terms.len().min(NEAREST);
+            for a in 0..few {
+                for b in a + 1..few {
+                    for c in b + 1..few {
+                        if near(&mut (0..picked.len()).map(|i| sampled[a][i] + sampled[b][i] + sampled[c][i])) {
+                            learned.push(sum(site, &[&terms[a], &terms[b], &terms[c]]));
+                        }
+                    }
+                }
+            }
+        }
+        learned
+    }
+}
+
+/// The functions that gate a product are the activations, which come first.
+const ACTIVATIONS: usize = 5;
+
+fn sum(site: &Site<'_>, terms: &[&(usize, Arc<Loaded>)]) -> Learned {
+    let names: Vec<&str> = terms.iter().map(|(at, _)| site.scene.entries()[*at].name.as_str()).collect();
+    let loaded: Vec<Arc<Loaded>> = terms.iter().map(|(_, loaded)| loaded.clone()).collect();
+    Learned {
+        formula: names.join(" + "),
+        inputs: terms.iter().map(|(at, _)| *at).collect(),
+        terms: 0,
+        looseness: 1.0,
+        off: [0.0; 4],
+        predict: Box::new(move |side| {
+            let count = of(&loaded[0], side).len();
+            Some((0..count).map(|i| loaded.iter().map(|term| of(term, side)[i]).sum()).collect())
+        }),
+        variants: Vec::new(),
+    }
+}
+
+fn product(
+    site: &Site<'_>,
+    a: &(usize, Arc<Loaded>),
+    b: &(usize, Arc<Loaded>),
+    function: Option<&'static crate::causes::functions::Function>,
+) -> Learned {
+    let name = |at: usize| site.scene.entries()[at].name.as_str();
+    let formula = match function {
+        Some(function) => format!("{}({}) * {}", function.name, name(a.0), name(b.0)),
+        None => format!("{} * {}", name(a.0), name(b.0)),
+    };
+    let (x, y) = (a.1.clone(), b.1.clone());
+    let apply = function.map_or(identity as fn(f64) -> f64, |function| function.of);
+    let multiply = move |of_x: fn(f64) -> f64, side: Which, x: &Loaded, y: &Loaded| -> Vec<f64> {
+        of(x, side).iter().zip(of(y, side)).map(|(x, y)| of_x(*x) * y).collect()
+    };
+    let mut variants = Vec::new();
+    if let Some(own) = function {
+        for other in FUNCTIONS.iter().take(ACTIVATIONS).filter(|other| other.name != own.name) {
+            let (x, y) = (x.clone(), y.clone());
+            variants.push(super::Variant {
+                kind: "function",
+                text: format!("{} of {} where the reference has {}", other.name, name(a.0), own.name),
+                details: serde_json::json!({"candidate": other.name, "reference": own.name, "input": name(a.0)}),
+                fitted: false,
+                predict: Box::new(move |side| Some(multiply(other.of, side, &x, &y))),
+            });
+        }
+    }
+    Learned {
+        formula,
+        inputs: vec![a.0, b.0],
+        terms: 0,
+        looseness: 1.0,
+        off: [0.0; 4],
+        predict: Box::new(move |side| Some(multiply(apply, side, &x, &y))),
+        variants,
+    }
+}
+
+fn identity(x: f64) -> f64 {
+    x
+}

@@ -1,0 +1,89 @@
+//! A function of each number alone: activations, a soft cap, a factor.
+
+use super::{Learned, Op, Variant, roughly, sample};
+use crate::{
+    causes::{
+        Loaded,
+        constants::short,
+        flow::{Site, of},
+        functions::{self, FUNCTIONS, softcap},
+    },
+    layout::Which,
+};
+use std::sync::Arc;
+
+pub(super) struct Unary;
+
+/// Caps that people use.
+const CAPS: [f64; 6] = [15.0, 20.0, 30.0, 50.0, 100.0, 5.0];
+
+impl Op for Unary {
+    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+        let elements = site.out.reference.len();
+        let picked = sample(elements);
+        let wanted: Vec<f64> = picked.iter().map(|at| site.out.reference[*at]).collect();
+        let mut learned = Vec::new();
+        for &input in &site.before {
+            if site.scene.entries()[input].dims.iter().product::<usize>() != elements {
+                continue;
+            }
+            let Some(loaded) = site.load(input) else { continue };
+            let given: Vec<f64> = picked.iter().map(|at| loaded.reference[*at]).collect();
+            let near = |f: &dyn Fn(f64) -> f64| roughly(given.iter().map(|x| f(*x)), wanted.iter().copied(), site.floor[1]);
+            for function in FUNCTIONS.iter().filter(|function| near(&function.of)) {
+                learned.push(made(site, input, &loaded, function.name.to_owned(), function.of));
+            }
+            for cap in CAPS.into_iter().filter(|cap| near(&|x| softcap(x, *cap))) {
+                learned.push(made(site, input, &loaded, format!("softcap {cap}"), move |x| softcap(x, cap)));
+            }
+            let (xy, xx) = given.iter().zip(&wanted).fold((0.0, 0.0), |(xy, xx), (x, y)| (xy + x * y, xx + x * x));
+            let s = xy / xx;
+            if s.is_finite() && s != 0.0 && near(&|x| s * x) {
+                // Over all values, now that it is believed on a few.
+                let all = loaded.reference.iter().zip(&site.out.reference);
+                let (xy, xx) = all.fold((0.0, 0.0), |(xy, xx), (x, y)| (xy + x * y, xx + x * x));
+                let s = if (xy / xx - 1.0).abs() < site.floor[0] { 1.0 } else { xy / xx };
+                if s != 1.0 {
+                    learned.push(made(site, input, &loaded, short(s), move |x| s * x));
+                }
+            }
+        }
+        learned
+    }
+}
+
+fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, name: String, f: impl Fn(f64) -> f64 + Clone + 'static) -> Learned {
+    let over = |f: Box<dyn Fn(f64) -> f64>| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+        let loaded = loaded.clone();
+        Box::new(move |side| Some(of(&loaded, side).iter().map(|x| f(*x)).collect()))
+    };
+    let of_name = &site.scene.entries()[input].name;
+    let variant = |other: String, f: Box<dyn Fn(f64) -> f64>| Variant {
+        kind: "function",
+        text: format!("{other} of {of_name} where the reference has {name}"),
+        details: serde_json::json!({"candidate": other, "reference": name, "input": of_name}),
+        fitted: false,
+        predict: over(f),
+    };
+    let mut variants: Vec<Variant> =
+        FUNCTIONS.iter().filter(|other| other.name != name).map(|other| variant(other.name.to_owned(), Box::new(other.of))).collect();
+    // The cap that the candidate's own values imply, beside those that people use.
+    let fitted = functions::best_cap(|cap| {
+        let picked = sample(site.out.candidate.len());
+        picked.iter().map(|at| softcap(f(loaded.candidate[*at]), cap) - site.out.candidate[*at]).map(|miss| miss * miss).sum()
+    });
+    variants.extend(CAPS.into_iter().chain([fitted]).filter(|cap| format!("softcap {cap}") != name).map(|cap| {
+        let f = f.clone();
+        let capped = variant(format!("{name} with softcap {}", short(cap)), Box::new(move |x| softcap(f(x), cap)));
+        Variant { fitted: !CAPS.contains(&cap), ..capped }
+    }));
+    Learned {
+        formula: format!("{name} of {of_name}"),
+        inputs: vec![input],
+        terms: 0,
+        looseness: 1.0,
+        off: [0.0; 4],
+        predict: over(Box::new(f)),
+        variants,
+    }
+}

@@ -1,0 +1,89 @@
+//! A tensor as rows of features, one row a token: also where heads stand between.
+
+/// Which dimensions are the features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::causes) enum Kind {
+    Plain,
+    Heads,
+    Merged,
+}
+
+/// How a tensor lies as a matrix: element `(row, feature)` is at `flat[row * features + feature]` of the tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::causes) struct Rows {
+    pub(in crate::causes) kind: Kind,
+    pub(in crate::causes) rows: usize,
+    pub(in crate::causes) features: usize,
+    pub(in crate::causes) flat: Vec<u32>,
+}
+
+impl Rows {
+    /// The last dimension is the features.
+    pub(in crate::causes) fn plain(dims: &[usize]) -> Option<Self> {
+        let features = *dims.last()?;
+        let count: usize = dims.iter().product();
+        (features > 0 && count > 0).then(|| Self { kind: Kind::Plain, rows: count / features, features, flat: (0..count as u32).collect() })
+    }
+
+    /// `[.., h, s, d]`: the heads of a token, one after another, are its features.
+    pub(in crate::causes) fn heads(dims: &[usize]) -> Option<Self> {
+        let &[ref batch @ .., h, s, d] = dims else { return None };
+        if h < 2 || s == 0 || d == 0 {
+            return None;
+        }
+        let batch: usize = batch.iter().product();
+        let mut flat = Vec::with_capacity(batch * h * s * d);
+        for b in 0..batch {
+            for token in 0..s {
+                for head in 0..h {
+                    flat.extend((0..d).map(|i| (((b * h + head) * s + token) * d + i) as u32));
+                }
+            }
+        }
+        Some(Self { kind: Kind::Heads, rows: batch * s, features: h * d, flat })
+    }
+
+    /// `[.., s, h, d]`: the last two dimensions are the features.
+    pub(in crate::causes) fn merged(dims: &[usize]) -> Option<Self> {
+        let &[ref batch @ .., h, d] = dims else { return None };
+        let count: usize = dims.iter().product();
+        (h > 1 && d > 0 && !batch.is_empty()).then(|| Self {
+            kind: Kind::Merged,
+            rows: count / (h * d),
+            features: h * d,
+            flat: (0..count as u32).collect(),
+        })
+    }
+
+    /// Every way there is.
+    pub(in crate::causes) fn all(dims: &[usize]) -> Vec<Self> {
+        [Self::plain(dims), Self::heads(dims), Self::merged(dims)].into_iter().flatten().collect()
+    }
+
+    pub(in crate::causes) fn gather(&self, values: &[f64]) -> Vec<f64> {
+        self.flat.iter().map(|at| values[*at as usize]).collect()
+    }
+
+    pub(in crate::causes) fn scatter(&self, rows: &[f64]) -> Vec<f64> {
+        let mut values = vec![0.0; rows.len()];
+        self.flat.iter().zip(rows).for_each(|(at, value)| values[*at as usize] = *value);
+        values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_put_beside_each_other_and_back() {
+        let dims = [2, 3, 4, 5];
+        let values: Vec<f64> = (0..120).map(f64::from).collect();
+        let rows = Rows::heads(&dims).unwrap();
+        let gathered = rows.gather(&values);
+        // Batch 1, token 2: head 0 begins at ((1*3+0)*4+2)*5, head 1 at ((1*3+1)*4+2)*5.
+        let row = 4 + 2;
+        assert_eq!((gathered[row * 15], gathered[row * 15 + 5]), (70.0, 90.0));
+        assert_eq!(rows.scatter(&gathered), values);
+    }
+}

@@ -1,0 +1,80 @@
+//! Two tensors in each other's place: gate and up, q and k, k and v.
+
+use super::elsewhere::{Elsewhere, alike, varies};
+use crate::{
+    causes::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted},
+    layout::Which,
+};
+
+#[derive(Debug)]
+pub(super) struct Swapped;
+
+impl Hypothesis for Swapped {
+    fn name(&self) -> &'static str {
+        "swapped"
+    }
+
+    fn examine(&self, case: &Case<'_>) -> Examined {
+        let here = Elsewhere::of(case)?;
+        for other in here.others.iter().filter(|other| other.side == Which::Reference) {
+            let Some(pair) = other.pair.filter(|_| alike(&other.dims, case.dims)) else { continue };
+            if !varies(&other.values) || !here.is_candidate(&other.values) {
+                continue;
+            }
+            let Some([_, candidate]) = case.scene.sketch(pair) else { continue };
+            if !here.same(&candidate, &here.reference) || !varies(&candidate) {
+                continue;
+            }
+            let Some(values) = case.scene.whole(other) else { continue };
+            let mine = case.scene.name(case.pair, Which::Reference);
+            return Ok(vec![Explanation {
+                kind: "swapped",
+                text: format!("`{mine}` and `{}` are swapped: each of the candidate's is the reference's other", other.name),
+                details: serde_json::json!({"tensors": [mine, other.name]}),
+                class: Class::Mechanism,
+                freedom: 1,
+                predicted: Predicted::Values(values),
+            }]);
+        }
+        Err("no other tensor has changed places with it".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::causes::{
+        places::testing::bf16_noise,
+        testing::{Recorded, examine_bf16, examine_in, normal, proven},
+    };
+
+    fn run(noise: f64) -> Vec<Recorded> {
+        let (gate, up) = (normal(22 * 112, 1), normal(22 * 112, 2));
+        let mut run: Vec<Recorded> = [("layers.1.gate", &gate, &up), ("layers.1.up", &up, &gate)]
+            .map(|(name, r, c)| Recorded { name, dims: vec![2, 11, 112], reference: r.clone(), candidate: bf16_noise(c, noise, 5) })
+            .into();
+        let x = normal(22 * 112, 3);
+        run.push(Recorded { name: "layers.1.act", dims: vec![2, 11, 112], reference: x.clone(), candidate: bf16_noise(&x, noise, 6) });
+        run
+    }
+
+    #[test]
+    fn gate_and_up_in_each_others_place_are_swapped() {
+        let (found, _) = examine_in(&run(0.0), "layers.1.gate");
+        assert_eq!(proven(&found), Some("swapped"));
+        assert_eq!(found.found[0].explanation.details["tensors"][1], "layers.1.up");
+        assert_eq!(proven(&examine_in(&run(0.0), "layers.1.up").0), Some("swapped"));
+    }
+
+    #[test]
+    fn also_under_the_noise_of_bf16() {
+        assert_eq!(proven(&examine_bf16(&run(2e-3), "layers.1.gate")), Some("swapped"));
+    }
+
+    #[test]
+    fn one_that_is_only_copied_is_not_swapped() {
+        let mut run = run(0.0);
+        run[1].candidate = run[1].reference.clone();
+        let (found, _) = examine_in(&run, "layers.1.gate");
+        assert!(found.found.iter().all(|found| found.explanation.kind != "swapped"));
+    }
+}

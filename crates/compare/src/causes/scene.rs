@@ -1,0 +1,366 @@
+//! Everything that was recorded on both sides, found by order, shape and name: what a hypothesis may need beyond its own pair.
+//!
+//! Arrays are read when asked for and kept while there is room, so a run of any size costs a bounded amount of memory.
+
+use super::{array::Array, part};
+use crate::{
+    engine::Plan,
+    layout::{self, Which},
+    noise::Measures,
+    report::Report,
+    side::Side,
+    verdict::{Origin, Verdict},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+};
+use twinscope_tensor::{DType, Operand, View};
+
+/// One pair, as the report has it so far.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub name: String,
+    /// In the reference's layout; empty when the shapes cannot be lined up.
+    pub dims: Vec<usize>,
+    pub dtypes: [DType; 2],
+    pub verdict: Verdict,
+    pub origin: Option<Origin>,
+    /// What rounding can do here, by the four measures.
+    pub noise: Measures,
+    /// What was found, by the same.
+    pub measures: Measures,
+    /// Loaded, not computed.
+    pub parameter: bool,
+    /// Where it differs most, as a flat index.
+    pub worst: Option<u64>,
+    /// Pairs this one was computed from, where the source says so.
+    pub inputs: Option<Vec<usize>>,
+}
+
+/// Both sides of a pair in the reference's layout.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub dims: Vec<usize>,
+    pub reference: Vec<f64>,
+    pub candidate: Vec<f64>,
+}
+
+/// Another recorded tensor.
+#[derive(Clone, Debug)]
+pub struct Other {
+    pub side: Which,
+    pub name: String,
+    /// The pair it belongs to, when it has a partner.
+    pub pair: Option<usize>,
+    pub array: Arc<Array>,
+}
+
+/// A tensor of one side seen at its [`scattered`] places: enough to know it again, without reading it whole.
+#[derive(Clone, Debug)]
+pub struct Sketch {
+    pub side: Which,
+    pub name: String,
+    /// The pair it belongs to, when it has a partner; then it is in the reference's layout.
+    pub pair: Option<usize>,
+    pub dims: Vec<usize>,
+    pub parameter: bool,
+    pub values: Arc<[f64]>,
+    item: usize,
+}
+
+/// The same places for every tensor of so many elements.
+pub fn scattered(elements: usize) -> impl Iterator<Item = usize> {
+    let step = |nth: usize| (nth as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11;
+    (0..PLACES.min(elements)).map(move |nth| if elements <= PLACES { nth } else { (step(nth) % elements as u64) as usize })
+}
+
+/// Places of a sketch.
+const PLACES: usize = 96;
+/// Pairs on either side that are sketched for one pair.
+const NEAR: usize = 512;
+
+/// Elements of a tensor up to which it is read whole.
+pub(super) const MOST_ELEMENTS: usize = 1 << 22;
+/// Elements of a part of a larger one.
+const PART: usize = 1 << 20;
+/// Values kept in all, 8 bytes each.
+const KEPT: usize = 1 << 24;
+
+pub struct Scene<'a> {
+    plan: &'a Plan,
+    reference: &'a Side<'a>,
+    candidate: &'a Side<'a>,
+    steps: Vec<Option<Vec<layout::Step>>>,
+    entries: Vec<Entry>,
+    cache: Mutex<Cache>,
+}
+
+impl std::fmt::Debug for Scene<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Scene({} pairs)", self.entries.len())
+    }
+}
+
+#[derive(Default)]
+struct Cache {
+    loaded: HashMap<usize, Arc<Loaded>>,
+    arrays: HashMap<(bool, usize), Arc<Array>>,
+    order: VecDeque<Key>,
+    kept: usize,
+    /// Of pairs, both sides; small enough to be kept for good.
+    sketches: HashMap<usize, Option<[Arc<[f64]>; 2]>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Pair(usize),
+    Item(bool, usize),
+}
+
+impl<'a> Scene<'a> {
+    pub fn new(plan: &'a Plan, reference: &'a Side<'a>, candidate: &'a Side<'a>, report: &Report) -> Self {
+        let steps = report.pairs.iter().map(|pair| pair.layout.as_ref().map(|layout| layout.steps.clone())).collect();
+        let mut entries: Vec<Entry> = report
+            .pairs
+            .iter()
+            .map(|pair| Entry {
+                name: pair.name.clone(),
+                dims: pair.shape.as_ref().map(|shape| shape.dims().iter().map(|dim| *dim as usize).collect()).unwrap_or_default(),
+                dtypes: pair.dtypes,
+                verdict: pair.verdict,
+                origin: pair.origin,
+                noise: pair.noise,
+                measures: pair.measures,
+                parameter: pair.parameter,
+                worst: pair.totals.as_ref().and_then(|totals| totals.worst.as_ref()).map(|worst| worst.at),
+                inputs: None,
+            })
+            .collect();
+        for (pair, inputs) in inputs(plan, reference) {
+            entries[pair].inputs = Some(inputs);
+        }
+        Self { plan, reference, candidate, steps, entries, cache: Mutex::default() }
+    }
+
+    /// The pairs, in execution order.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Both sides of a pair; `None` when it cannot be read, has no numbers or is larger than [`MOST_ELEMENTS`].
+    pub fn load(&self, pair: usize) -> Option<Arc<Loaded>> {
+        if let Some(loaded) = self.cache().loaded.get(&pair) {
+            return Some(loaded.clone());
+        }
+        let (reference, candidate) = self.parts(pair)?;
+        let aligned = layout::apply(self.steps.get(pair)?.as_ref()?, &reference, &candidate).ok()?;
+        let Array { dims, values } = Array::read(&*aligned.reference, MOST_ELEMENTS)?;
+        let candidate = Array::read(&*aligned.candidate, MOST_ELEMENTS)?.values;
+        let loaded = Arc::new(Loaded { dims, reference: values, candidate });
+        let mut cache = self.cache();
+        cache.loaded.insert(pair, loaded.clone());
+        cache.keep(Key::Pair(pair), 2 * loaded.reference.len());
+        Some(loaded)
+    }
+
+    /// Parts of a pair that is larger than what [`Scene::load`] reads, each whole along other axes, so that what happened along an axis shows
+    /// in one of them: neighbouring indices of the outermost axis around `worst`, and all of them with a few of the innermost.
+    pub(super) fn load_parts(&self, pair: usize, worst: Option<u64>) -> Vec<Loaded> {
+        let read = || {
+            let (reference, candidate) = self.parts(pair)?;
+            let aligned = layout::apply(self.steps.get(pair)?.as_ref()?, &reference, &candidate).ok()?;
+            let dims = &self.entries[pair].dims;
+            let plans = [part::outer(dims, PART, worst.unwrap_or(0)), part::inner(dims, PART)];
+            let both = plans.into_iter().flatten().filter_map(|plan| {
+                let reference = plan.read(&*aligned.reference)?;
+                let candidate = plan.read(&*aligned.candidate)?;
+                Some(Loaded { dims: plan.dims, reference, candidate })
+            });
+            Some(both.collect())
+        };
+        read().unwrap_or_default()
+    }
+
+    /// The tensors of a pair as they lie in the files: several where it was put together from ranks or pieces.
+    pub fn parts(&self, pair: usize) -> Option<(Vec<View>, Vec<View>)> {
+        let pair = self.plan.pairing.pairs.get(pair)?;
+        let views = |side: &Side<'_>, items: &[usize]| -> Option<Vec<View>> { items.iter().map(|item| side.view(*item).ok()).collect() };
+        Some((views(self.reference, &pair.reference)?, views(self.candidate, &pair.candidate)?))
+    }
+
+    /// The steps that line a pair up.
+    pub fn steps(&self, pair: usize) -> Option<&[layout::Step]> {
+        self.steps.get(pair)?.as_deref()
+    }
+
+    /// Every other recorded tensor of either side with as many elements, paired ones in the reference's layout, nearest in execution order
+    /// first. Parameters too.
+    pub fn others(&self, pair: usize, elements: usize) -> Vec<Other> {
+        let mut near: Vec<usize> = (0..self.entries.len()).filter(|other| *other != pair).collect();
+        near.sort_by_key(|other| other.abs_diff(pair));
+        let mut others = Vec::new();
+        for other in near {
+            if self.entries[other].dims.iter().product::<usize>() != elements || self.entries[other].dims.is_empty() {
+                continue;
+            }
+            let Some(loaded) = self.load(other) else { continue };
+            for (side, values) in [(Which::Candidate, &loaded.candidate), (Which::Reference, &loaded.reference)] {
+                let array = Arc::new(Array { dims: loaded.dims.clone(), values: values.clone() });
+                others.push(Other { side, name: self.name(other, side), pair: Some(other), array });
+            }
+        }
+        for (side, items, left) in [
+            (Which::Candidate, self.candidate, &self.plan.pairing.only_candidate),
+            (Which::Reference, self.reference, &self.plan.pairing.only_reference),
+        ] {
+            for leftover in left {
+                let item = &items.items()[leftover.item];
+                if item.shape.elements() != Some(elements as u64) {
+                    continue;
+                }
+                if let Some(array) = self.item(side, leftover.item) {
+                    others.push(Other { side, name: item.name.clone(), pair: None, array });
+                }
+            }
+        }
+        others
+    }
+
+    /// Every other recorded tensor of either side with as many elements, sketched, nearest in execution order first, the candidate's before
+    /// the reference's.
+    pub fn sketches(&self, pair: usize, elements: usize) -> Vec<Sketch> {
+        let alike = |other: &usize| *other != pair && self.entries[*other].dims.iter().product::<usize>() == elements;
+        let mut near: Vec<usize> = (0..self.entries.len()).filter(alike).filter(|other| !self.entries[*other].dims.is_empty()).collect();
+        near.sort_by_key(|other| (other.abs_diff(pair), *other));
+        near.truncate(NEAR);
+        let mut sketches = Vec::new();
+        for other in near {
+            let Some([reference, candidate]) = self.sketch(other) else { continue };
+            for (side, values) in [(Which::Candidate, candidate), (Which::Reference, reference)] {
+                let Entry { dims, parameter, .. } = &self.entries[other];
+                let name = self.name(other, side);
+                sketches.push(Sketch { side, name, pair: Some(other), dims: dims.clone(), parameter: *parameter, values, item: 0 });
+            }
+        }
+        for (side, of, left) in [
+            (Which::Candidate, self.candidate, &self.plan.pairing.only_candidate),
+            (Which::Reference, self.reference, &self.plan.pairing.only_reference),
+        ] {
+            let alike =
+                left.iter().map(|leftover| leftover.item).filter(|item| of.items()[*item].shape.elements() == Some(elements as u64));
+            for item in alike.take(NEAR) {
+                let Some(values) = of.view(item).ok().and_then(|view| at_scattered(&view)) else { continue };
+                let dims = of.items()[item].shape.dims().iter().map(|dim| *dim as usize).collect();
+                sketches.push(Sketch { side, name: of.items()[item].name.clone(), pair: None, dims, parameter: false, values, item });
+            }
+        }
+        sketches
+    }
+
+    /// Both sides of a pair at its [`scattered`] places, reference first.
+    pub fn sketch(&self, pair: usize) -> Option<[Arc<[f64]>; 2]> {
+        if let Some(known) = self.cache().sketches.get(&pair) {
+            return known.clone();
+        }
+        let read = || {
+            let (reference, candidate) = self.parts(pair)?;
+            let aligned = layout::apply(self.steps.get(pair)?.as_ref()?, &reference, &candidate).ok()?;
+            Some([at_scattered(&*aligned.reference)?, at_scattered(&*aligned.candidate)?])
+        };
+        let sketch = read();
+        self.cache().sketches.insert(pair, sketch.clone());
+        sketch
+    }
+
+    /// All values of a sketched tensor.
+    pub fn whole(&self, sketch: &Sketch) -> Option<Vec<f64>> {
+        match sketch.pair {
+            None => self.item(sketch.side, sketch.item).map(|array| array.values.clone()),
+            Some(pair) => self.load(pair).map(|loaded| match sketch.side {
+                Which::Candidate => loaded.candidate.clone(),
+                Which::Reference => loaded.reference.clone(),
+            }),
+        }
+    }
+
+    /// What a pair's tensor is called on one side.
+    pub fn name(&self, pair: usize, side: Which) -> String {
+        let planned = &self.plan.pairing.pairs[pair];
+        let (items, first) = match side {
+            Which::Reference => (self.reference.items(), planned.reference.first()),
+            Which::Candidate => (self.candidate.items(), planned.candidate.first()),
+        };
+        first.map(|item| items[*item].name.clone()).unwrap_or_default()
+    }
+
+    /// One tensor of one side as it lies in its source.
+    fn item(&self, side: Which, item: usize) -> Option<Arc<Array>> {
+        let candidate = side == Which::Candidate;
+        if let Some(array) = self.cache().arrays.get(&(candidate, item)) {
+            return Some(array.clone());
+        }
+        let view = if candidate { self.candidate } else { self.reference }.view(item).ok()?;
+        let array = Arc::new(Array::read(&view, MOST_ELEMENTS)?);
+        let mut cache = self.cache();
+        cache.arrays.insert((candidate, item), array.clone());
+        cache.keep(Key::Item(candidate, item), array.values.len());
+        Some(array)
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
+        // A panic elsewhere leaves the cache as it was: entries are inserted whole.
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn at_scattered(operand: &dyn Operand) -> Option<Arc<[f64]>> {
+    let elements = usize::try_from(operand.len()).ok()?;
+    let (mut scratch, mut one, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    for at in scattered(elements) {
+        operand.f64_values(at as u64, 1, &mut scratch, &mut one).then_some(())?;
+        values.extend_from_slice(&one);
+    }
+    operand.check().ok()?;
+    Some(values.into())
+}
+
+impl Cache {
+    /// Counts what was inserted and drops the oldest beyond the room there is.
+    fn keep(&mut self, key: Key, values: usize) {
+        if self.order.contains(&key) {
+            return;
+        }
+        self.order.push_back(key);
+        self.kept += values;
+        while self.kept > KEPT && self.order.len() > 1 {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.kept -= match oldest {
+                Key::Pair(pair) => self.loaded.remove(&pair).map_or(0, |loaded| 2 * loaded.reference.len()),
+                Key::Item(side, item) => self.arrays.remove(&(side, item)).map_or(0, |array| array.values.len()),
+            };
+        }
+    }
+}
+
+/// The data flow that a captured run of the reference recorded: pair, and the pairs it was computed from.
+fn inputs(plan: &Plan, reference: &Side<'_>) -> Vec<(usize, Vec<usize>)> {
+    let said = |item: usize, key: &str| reference.items()[item].meta.as_ref().and_then(|meta| meta.get(key).cloned());
+    let rank = |item: usize| said(item, "rank").and_then(|rank| rank.as_u64()).unwrap_or(0);
+    let mut pair_of = HashMap::new();
+    for (at, pair) in plan.pairing.pairs.iter().enumerate() {
+        for item in &pair.reference {
+            if let Some(i) = said(*item, "i").and_then(|i| i.as_u64()) {
+                pair_of.insert((rank(*item), i), at);
+            }
+        }
+    }
+    let mut flow = Vec::new();
+    for (at, pair) in plan.pairing.pairs.iter().enumerate() {
+        let Some(first) = pair.reference.first() else { continue };
+        let Some(serde_json::Value::Array(inputs)) = said(*first, "inputs") else { continue };
+        let known = inputs.iter().filter_map(|i| pair_of.get(&(rank(*first), i.as_u64()?)).copied());
+        flow.push((at, known.collect()));
+    }
+    flow
+}

@@ -1,0 +1,173 @@
+//! A factor per channel: a norm's weight `w` where `1 + w` belongs, a norm's weight missing, per-channel quantisation scales.
+//!
+//! Where a parameter with as many values is recorded, the factors say what was done with it.
+
+use super::{
+    factors::{Factors, are_channels},
+    naming::of,
+};
+use crate::causes::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, constants::short};
+use serde_json::json;
+
+#[derive(Debug)]
+pub(super) struct ChannelScale;
+
+/// Of the channels at least this share must have a factor of their own: fewer are a place.
+const LEAST_CHANGED: f64 = 0.25;
+
+impl Hypothesis for ChannelScale {
+    fn name(&self) -> &'static str {
+        "channel_scale"
+    }
+
+    fn examine(&self, case: &Case<'_>) -> Examined {
+        let fit = Factors::fit(case, |groups| are_channels(case, groups), "a factor per channel")?;
+        if (fit.changed as f64) < LEAST_CHANGED * fit.groups.count as f64 {
+            return Err(format!("only {} channels have a factor", of(fit.changed, fit.groups.count)).into());
+        }
+        let (range, said, axes) = (fit.range(), fit.groups.said(), fit.groups.kept());
+        let weight = weight(case, &fit.factors);
+        let meaning = match &weight {
+            Some(Weight { name, use_ }) => format!(": {}", use_.said(name)),
+            None => ", as a norm's weight w for 1 + w, a missing weight or another scale per channel would".to_owned(),
+        };
+        Ok(vec![Explanation {
+            kind: "channel_scale",
+            text: format!("candidate = reference x one factor per channel ({said}, {} to {}){meaning}", short(range[0]), short(range[2])),
+            details: json!({
+                "axis": axes.last(), "axes": axes, "factors": range, "changed": fit.changed,
+                "weight": weight.as_ref().map(|weight| &weight.name), "use": weight.as_ref().map(|weight| weight.use_.name()),
+            }),
+            class: Class::Mechanism,
+            freedom: fit.groups.count,
+            predicted: Predicted::Values(fit.predicted(case)),
+        }])
+    }
+}
+
+/// A recorded parameter that makes the factors.
+struct Weight {
+    name: String,
+    use_: Use,
+}
+
+/// What was done with the weight `w`.
+#[derive(Clone, Copy)]
+enum Use {
+    CandidateAddsOne,
+    ReferenceAddsOne,
+    CandidateLacksIt,
+    CandidateHasItTwice,
+}
+
+impl Use {
+    const ALL: [Self; 4] = [Self::CandidateAddsOne, Self::ReferenceAddsOne, Self::CandidateLacksIt, Self::CandidateHasItTwice];
+
+    fn factor(self, w: f64) -> f64 {
+        match self {
+            Self::CandidateAddsOne => (1.0 + w) / w,
+            Self::ReferenceAddsOne => w / (1.0 + w),
+            Self::CandidateLacksIt => 1.0 / w,
+            Self::CandidateHasItTwice => w,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::CandidateAddsOne => "1+w",
+            Self::ReferenceAddsOne => "w",
+            Self::CandidateLacksIt => "missing",
+            Self::CandidateHasItTwice => "twice",
+        }
+    }
+
+    fn said(self, weight: &str) -> String {
+        match self {
+            Self::CandidateAddsOne => format!("the candidate multiplies with 1 + `{weight}`, the reference with `{weight}`"),
+            Self::ReferenceAddsOne => format!("the candidate multiplies with `{weight}`, the reference with 1 + `{weight}`"),
+            Self::CandidateLacksIt => format!("the candidate lacks `{weight}`"),
+            Self::CandidateHasItTwice => format!("the candidate multiplies with `{weight}` once more than the reference"),
+        }
+    }
+}
+
+/// How far the factors may be from what the weight makes of them, relatively.
+const RESEMBLANCE: f64 = 0.02;
+
+fn weight(case: &Case<'_>, factors: &[f64]) -> Option<Weight> {
+    for other in case.scene.others(case.pair, factors.len()) {
+        for use_ in Use::ALL {
+            let close = |(factor, w): (&f64, &f64)| (use_.factor(*w) - factor).abs() <= RESEMBLANCE * factor.abs();
+            let agreeing = factors.iter().zip(&other.array.values).filter(|pair| close(*pair)).count();
+            // Where the weight is nearly 0 its quotient is rounding.
+            if agreeing as f64 >= 0.95 * factors.len() as f64 {
+                return Some(Weight { name: other.name, use_ });
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::causes::testing::{Recorded, examine_in, examine_noisy, examine_pair, normal, proven};
+    use proptest::prelude::*;
+
+    fn scaled(columns: usize, factors: &[f64], reference: &[f64]) -> Vec<f64> {
+        reference.iter().enumerate().map(|(flat, r)| r * factors[flat % columns]).collect()
+    }
+
+    #[test]
+    fn one_plus_the_weight_is_recognised_by_the_recorded_weight() {
+        let weight: Vec<f64> = normal(48, 3).iter().map(|w| 0.4 + 0.1 * w).collect();
+        let hidden = normal(1056, 4);
+        let reference = scaled(48, &weight, &hidden);
+        let candidate = scaled(48, &weight.iter().map(|w| 1.0 + w).collect::<Vec<_>>(), &hidden);
+        let run = [
+            Recorded { name: "norm.weight", dims: vec![48], reference: weight.clone(), candidate: weight },
+            Recorded { name: "norm", dims: vec![2, 11, 48], reference, candidate },
+        ];
+        let best = &examine_in(&run, "norm").0.found[0];
+        assert!(best.score.proven);
+        assert_eq!((best.explanation.kind, best.explanation.details["use"].as_str()), ("channel_scale", Some("1+w")));
+    }
+
+    #[test]
+    fn a_factor_per_head_is_one_per_channel() {
+        let factors = [0.5, 1.5, 2.0, 0.7];
+        let reference = normal(2 * 4 * 11 * 12, 5);
+        let candidate = reference.iter().enumerate().map(|(flat, r)| r * factors[flat / 132 % 4]).collect();
+        let found = examine_pair(&[2, 4, 11, 12], reference, candidate);
+        assert_eq!(proven(&found), Some("channel_scale"));
+        assert_eq!(found.found[0].explanation.details["axes"], serde_json::json!([1]));
+    }
+
+    #[test]
+    fn in_bf16_a_mean_factor_does_not_pass_for_the_factors() {
+        let factors: Vec<f64> = (0..48).map(|channel| 1.05 + 0.02 * f64::from(channel % 3)).collect();
+        let reference = normal(40 * 48, 5);
+        let found = examine_noisy(&[40, 48], reference.clone(), scaled(48, &factors, &reference));
+        assert_eq!(proven(&found), Some("channel_scale"));
+    }
+
+    #[test]
+    fn unrelated_values_have_no_factors() {
+        for dims in [[22, 48], [6, 500], [2, 9]] {
+            let count = dims.iter().product();
+            let found = examine_pair(&dims, normal(count, 1), normal(count, 2));
+            assert!(found.found.iter().all(|found| !found.explanation.kind.ends_with("_scale") || !found.score.proven), "{dims:?}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn factors_of_any_number_of_channels_are_found(rows in 12usize..40, columns in 3usize..50, seed in 0u64..1000) {
+            let factors: Vec<f64> = normal(columns, seed).iter().enumerate().map(|(at, w)| 1.2 + 0.3 * (at % 3) as f64 + 0.02 * w).collect();
+            let reference = normal(rows * columns, seed + 1);
+            let candidate = scaled(columns, &factors, &reference);
+            prop_assert_eq!(proven(&examine_pair(&[1, rows, columns], reference.clone(), candidate.clone())), Some("channel_scale"));
+            prop_assert_eq!(proven(&examine_noisy(&[1, rows, columns], reference, candidate)), Some("channel_scale"));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Dropout left on: zeros at random places and one factor `1/(1-p)` elsewhere, with as many zeros as that `p` makes.
+
+use super::sampling::{Near, sample};
+use crate::causes::{Case, Class, Examined, Explanation, Hypothesis, array::median, case::Predicted, constants::short};
+use serde_json::json;
+
+#[derive(Debug)]
+pub(super) struct Dropout;
+
+const LEAST_ZEROS: usize = 4;
+/// How many standard deviations the number of zeros may be off.
+const SIGMAS: f64 = 6.0;
+
+impl Hypothesis for Dropout {
+    fn name(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn examine(&self, case: &Case<'_>) -> Examined {
+        let candidate = Mask::of(case, case.candidate, case.reference);
+        match (candidate, Mask::of(case, case.reference, case.candidate)) {
+            (Ok(mask), _) => Ok(vec![mask.explanation(case, "candidate")]),
+            (Err(_), Ok(mask)) => Ok(vec![mask.explanation(case, "reference")]),
+            (Err(why), Err(_)) => Err(why.into()),
+        }
+    }
+}
+
+/// What dropout did to one side.
+struct Mask {
+    p: f64,
+    zeros: usize,
+    /// `p` as people write it.
+    usual: Option<f64>,
+}
+
+impl Mask {
+    fn of(case: &Case<'_>, dropped: &[f64], whole: &[f64]) -> Result<Self, &'static str> {
+        let flats = sample(case, 1 << 13);
+        let there = |flat: &&usize| whole[**flat] != 0.0;
+        let gone = flats.iter().filter(there).filter(|flat| dropped[**flat] == 0.0).count();
+        let mut ratios: Vec<f64> =
+            flats.iter().filter(there).map(|flat| dropped[*flat] / whole[*flat]).filter(|ratio| *ratio != 0.0).collect();
+        if gone == 0 || ratios.len() < LEAST_ZEROS {
+            return Err("no zeros where the other side has values");
+        }
+        let factor = median(&mut ratios);
+        let p = 1.0 - 1.0 / factor;
+        if factor <= 1.0 + 2.0 * case.noise[0] {
+            return Err("zeros, but the other values are not larger for it");
+        }
+        let near = Near::of(case);
+        let agrees =
+            |flat: &usize| dropped[*flat] == 0.0 || (dropped[*flat] - factor * whole[*flat]).abs() <= factor * near.allowed(whole[*flat]);
+        if !flats.iter().all(agrees) {
+            return Err("zeros, but no one factor for the other values");
+        }
+        let (mut zeros, mut all) = (0usize, 0usize);
+        for (dropped, _) in dropped.iter().zip(whole).filter(|(_, whole)| **whole != 0.0) {
+            all += 1;
+            zeros += usize::from(*dropped == 0.0);
+        }
+        let deviation = (all as f64 * p * (1.0 - p)).sqrt();
+        if zeros < LEAST_ZEROS || (zeros as f64 - all as f64 * p).abs() > SIGMAS * deviation.max(1.0) {
+            return Err("zeros and one factor, but not as many zeros as dropout with that factor makes");
+        }
+        let usual = (1..100).map(|percent| f64::from(percent) / 100.0).find(|usual| (usual - p).abs() < 2.0 * case.noise[0].max(1e-5));
+        Ok(Self { p, zeros, usual })
+    }
+
+    fn explanation(&self, case: &Case<'_>, side: &'static str) -> Explanation {
+        let p = self.usual.unwrap_or(self.p);
+        let factor = 1.0 / (1.0 - self.p);
+        let near = Near::of(case);
+        let predicted = if side == "candidate" {
+            let value = |(r, c): (&f64, &f64)| if *c == 0.0 { 0.0 } else { r * factor };
+            Predicted::Values(case.reference.iter().zip(case.candidate).map(value).collect())
+        } else {
+            let agrees = |(r, c): (&f64, &f64)| *r == 0.0 || (r - factor * c).abs() <= factor * near.allowed(*c);
+            let proven = case.reference.iter().zip(case.candidate).all(agrees);
+            Predicted::Share { explained: if proven { 1.0 } else { 0.5 }, proven }
+        };
+        Explanation {
+            kind: "dropout",
+            text: format!(
+                "the {side} has dropout on: {} values are zero and the others are multiplied by {}, as p = {} does",
+                self.zeros,
+                short(factor),
+                short(p)
+            ),
+            details: json!({"p": p, "factor": factor, "zeros": self.zeros, "side": side}),
+            class: Class::Mechanism,
+            freedom: 1,
+            predicted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::causes::testing::{examine_noisy, examine_pair, normal, proven};
+    use proptest::prelude::*;
+
+    fn dropped(values: &[f64], p: f64, seed: u64) -> Vec<f64> {
+        // The share p of a normal distribution lies below its quantile; ranks need no quantile.
+        let noise = normal(values.len(), seed);
+        let mut sorted = noise.clone();
+        sorted.sort_by(f64::total_cmp);
+        let bound = sorted[(p * values.len() as f64) as usize];
+        values.iter().zip(noise).map(|(value, noise)| if noise < bound { 0.0 } else { value / (1.0 - p) }).collect()
+    }
+
+    #[test]
+    fn dropout_is_found_with_its_p() {
+        let reference = normal(1056, 1);
+        let found = examine_pair(&[2, 11, 48], reference.clone(), dropped(&reference, 0.1, 2));
+        assert_eq!(proven(&found), Some("dropout"));
+        assert_eq!(found.found[0].explanation.details["p"], 0.1);
+        let found = examine_pair(&[2, 11, 48], dropped(&reference, 0.1, 2), reference);
+        assert_eq!(proven(&found), Some("dropout"));
+        assert_eq!(found.found[0].explanation.details["side"], "reference");
+    }
+
+    #[test]
+    fn zeros_without_the_factor_are_no_dropout() {
+        let reference = normal(1056, 1);
+        let relu = reference.iter().map(|r| r.max(0.0)).collect();
+        let halved = dropped(&reference, 0.1, 2).iter().map(|c| c * 0.5).collect();
+        let more = dropped(&reference, 0.5, 2).iter().map(|c| c * 0.6).collect();
+        for candidate in [relu, halved, more, normal(1056, 3)] {
+            let found = examine_pair(&[22, 48], reference.clone(), candidate);
+            assert!(found.found.iter().all(|found| found.explanation.kind != "dropout"));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn any_p_is_found_also_in_bf16(count in 200usize..900, seed in 0u64..1000, percent in 10u32..60) {
+            let reference = normal(count, seed);
+            let candidate = dropped(&reference, f64::from(percent) / 100.0, seed + 1);
+            prop_assert_eq!(proven(&examine_pair(&[count], reference.clone(), candidate.clone())), Some("dropout"));
+            prop_assert_eq!(proven(&examine_noisy(&[count], reference, candidate)), Some("dropout"));
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Only somewhere: the smallest box of indices that holds the difference while the rest agrees.
+//!
+//! Along every axis a slice is *bad* when its own error, or that of one of its elements, is beyond the noise; the box is the bad slices of all axes. It is
+//! said only when the elements outside of it agree and it is clearly less than everything. What happened inside is looked at too: all zero, one factor, copied.
+
+use super::{groups::Groups, nonfinite, sampling::Near};
+use crate::causes::{
+    Case, Class, Examined, Explanation, Hypothesis,
+    array::{Axis, median},
+    case::Predicted,
+    constants::short,
+};
+use serde_json::json;
+
+#[derive(Debug)]
+pub(super) struct Localized;
+
+/// The share of the error's energy that the box must hold.
+const HOLDS: f64 = 0.999;
+/// A box with more of the elements than this is nearly everything...
+const MOST: f64 = 0.75;
+/// ...unless only the last few indices of an axis are right: then it may have this much.
+const MOST_BUT_LAST: f64 = 0.97;
+/// Each restricted axis must leave out that many indices or this share of its own.
+const AXIS_MOST: f64 = 0.75;
+
+impl Hypothesis for Localized {
+    fn name(&self) -> &'static str {
+        "localized"
+    }
+
+    fn examine(&self, case: &Case<'_>) -> Examined {
+        let near = Near::of(case);
+        let bad: Vec<bool> = case.reference.iter().zip(case.candidate).map(|(r, c)| differs(near, *r, *c)).collect();
+        let mut places: Vec<Place> = case.axes().filter_map(|axis| Place::of(case, axis, &bad)).collect();
+        // The axis that leaves out most says most; others are said when they narrow it further by half.
+        places.sort_by(|a, b| a.share().total_cmp(&b.share()));
+        let mut kept: Vec<Place> = Vec::new();
+        for place in places {
+            let narrows = if kept.is_empty() { place.share() <= MOST || place.but_last() } else { place.share() <= 0.5 };
+            if narrows && kept.len() < 3 {
+                kept.push(place);
+            }
+        }
+        if kept.is_empty() {
+            return Err("the difference is (nearly) everywhere, or nowhere beyond the noise".into());
+        }
+        kept.sort_by_key(|place| place.axis);
+        explain(case, &kept, &bad)
+    }
+}
+
+fn differs(near: Near, r: f64, c: f64) -> bool {
+    match (r.is_finite(), c.is_finite()) {
+        (true, true) => !near.accepts(r, c),
+        (false, false) => r.is_nan() != c.is_nan() || (r.is_infinite() && r != c),
+        _ => true,
+    }
+}
+
+fn explain(case: &Case<'_>, places: &[Place], bad: &[bool]) -> Examined {
+    let axes: Vec<(Axis, &[bool])> = places.iter().map(|place| (Axis::of(case.dims, place.axis), &place.bad[..])).collect();
+    let inside = |flat: usize| axes.iter().all(|(axis, bad)| bad[axis.index(flat)]);
+    let (mut within, mut beyond, mut agreeing, mut size, mut outside_bad, mut differing) = (0.0, 0.0, 0.0, 0usize, 0usize, 0usize);
+    let mut members = Vec::new();
+    for (flat, (r, c)) in case.reference.iter().zip(case.candidate).enumerate() {
+        let error = c - r;
+        let error = if error.is_finite() { error * error } else { 0.0 };
+        if inside(flat) {
+            within += error;
+            size += 1;
+            differing += usize::from(bad[flat]);
+            members.push(flat);
+        } else {
+            beyond += error;
+            agreeing += if r.is_finite() { r * r } else { 0.0 };
+            outside_bad += usize::from(bad[flat]);
+        }
+    }
+    // Rounding is everywhere; what is beyond it outside of the box is not explained by the box.
+    let beyond = (beyond - case.noise[0] * case.noise[0] * agreeing).max(0.0);
+    let share = if within > 0.0 { within / (within + beyond) } else { 1.0 };
+    if share < HOLDS || outside_bad > 0 {
+        return Err("the places of the difference are no box".into());
+    }
+    // Where single elements are beyond the noise, they must fill the box; where only slices are, the slices are all that is known.
+    if differing > 0 && (differing * SCATTERED < size || !all_differ(case.dims, places, bad)) {
+        return Err("scattered elements differ, no whole slices".into());
+    }
+    let but_last = places.len() == 1 && places[0].but_last();
+    if size as f64 > if but_last { MOST_BUT_LAST } else { MOST } * case.reference.len() as f64 {
+        return Err("the difference is nearly everywhere".into());
+    }
+    let said: Vec<String> = places.iter().map(Place::said).collect();
+    let what = what(case, places, &members);
+    let mut text = format!("only {} {}", said.join(" and "), if but_last { "differ; the others agree" } else { "differ; the rest agrees" });
+    if let Some(what) = &what {
+        text.push_str(&format!("; there {what}"));
+    }
+    let slices: Vec<serde_json::Value> =
+        places.iter().map(|place| json!({"axis": place.axis, "indices": place.indices(), "of": place.bad.len()})).collect();
+    Ok(vec![Explanation {
+        kind: "localized",
+        text,
+        details: json!({"slices": slices, "share": share, "elements": size, "inside": what}),
+        class: Class::Description,
+        freedom: 2 * places.len(),
+        predicted: Predicted::Share { explained: share, proven: true },
+    }])
+}
+
+/// A box in which less than one of so many elements differs is not where it differs.
+const SCATTERED: usize = 8;
+
+/// Whether every combination of the bad indices differs; and, where nearly all do, in most of its elements: a triangle is no box.
+fn all_differ(dims: &[usize], places: &[Place], bad: &[bool]) -> bool {
+    let kept: Vec<usize> = places.iter().map(|place| place.axis).collect();
+    let groups = Groups::of(dims, &kept);
+    let mut differing = vec![0usize; groups.count];
+    groups.visit(|flat, group| differing[group] += usize::from(bad[flat]));
+    let inside = |group: &usize| {
+        let index = nonfinite::index(dims, groups.start(*group));
+        places.iter().all(|place| place.bad[index[place.axis]])
+    };
+    let least = if places.iter().any(|place| place.share() > 0.5) { groups.size.div_ceil(2) } else { 1 };
+    (0..groups.count).filter(inside).all(|group| differing[group] >= least)
+}
+
+/// What happened inside, when a few words say it.
+fn what(case: &Case<'_>, places: &[Place], members: &[usize]) -> Option<String> {
+    let near = Near::of(case);
+    if members.iter().all(|flat| !case.candidate[*flat].is_finite()) {
+        return Some("the candidate is not finite".to_owned());
+    }
+    if members.iter().all(|flat| case.candidate[*flat] == 0.0) {
+        return Some("the candidate is zero".to_owned());
+    }
+    let mut ratios: Vec<f64> =
+        members.iter().filter(|flat| case.reference[**flat] != 0.0).map(|flat| case.candidate[*flat] / case.reference[*flat]).collect();
+    let factor = median(&mut ratios);
+    let scaled =
+        |flat: &usize| (case.candidate[*flat] - factor * case.reference[*flat]).abs() <= near.allowed(factor * case.reference[*flat]);
+    if ratios.len() >= 8 && factor.is_finite() && members.iter().all(scaled) {
+        return Some(if (factor + 1.0).abs() < case.noise[0] {
+            "candidate = -reference".to_owned()
+        } else {
+            format!("candidate = reference x {}", short(factor))
+        });
+    }
+    let [place] = places else { return None };
+    let [index] = place.indices()[..] else { return None };
+    let axis = Axis::of(case.dims, place.axis);
+    let copied = |other: &usize| axis.slice(*other).zip(members).all(|(from, to)| near.accepts(case.reference[from], case.candidate[*to]));
+    (0..axis.along)
+        .filter(|other| *other != index)
+        .take(MOST_COPIES)
+        .find(copied)
+        .map(|other| format!("candidate = reference at index {other}"))
+}
+
+/// Slices that are tried as the origin of a copy.
+const MOST_COPIES: usize = 64;
+
+/// Whether an axis is one of the two equal ones that queries meet keys along.
+fn is_of_attention(dims: &[usize], axis: usize) -> bool {
+    let [.., queries, keys] = dims else { return false };
+    queries == keys && axis + 2 >= dims.len()
+}
+
+/// The bad slices of one axis.
+#[derive(Debug)]
+struct Place {
+    axis: usize,
+    bad: Vec<bool>,
+}
+
+impl Place {
+    /// `None` when every slice is bad.
+    fn of(case: &Case<'_>, axis: usize, bad: &[bool]) -> Option<Self> {
+        let view = Axis::of(case.dims, axis);
+        let (mut slices, mut errors, mut energies) = (vec![false; view.along], vec![0.0; view.along], vec![0.0; view.along]);
+        for outside in 0..view.outside {
+            for along in 0..view.along {
+                let start = view.at(outside, along, 0);
+                for (flat, bad) in bad.iter().enumerate().skip(start).take(view.inside) {
+                    let (r, error) = (case.reference[flat], case.candidate[flat] - case.reference[flat]);
+                    errors[along] += if error.is_finite() { error * error } else { 0.0 };
+                    energies[along] += if r.is_finite() { r * r } else { 0.0 };
+                    slices[along] |= bad;
+                }
+            }
+        }
+        let typical = median(&mut energies.clone());
+        for ((slice, error), energy) in slices.iter_mut().zip(errors).zip(energies) {
+            *slice |= error.sqrt() > 2.0 * case.noise[2] * energy.max(0.01 * typical).sqrt();
+        }
+        let count = slices.iter().filter(|bad| **bad).count();
+        let place = Self { axis, bad: slices };
+        let few = match is_of_attention(case.dims, axis) {
+            // A mask leaves a corner alone: that is a shape, not a place.
+            true => count as f64 <= 0.5 * view.along as f64,
+            false => count as f64 <= AXIS_MOST * view.along as f64 || place.but_last(),
+        };
+        (0 < count && count < view.along && few).then_some(place)
+    }
+
+    fn indices(&self) -> Vec<usize> {
+        (0..self.bad.len()).filter(|at| self.bad[*at]).collect()
+    }
+
+    fn share(&self) -> f64 {
+        self.indices().len() as f64 / self.bad.len() as f64
+    }
+
+    /// All but the last few: what a mask, a window or a cache gets wrong spares the first ones, never only the last.
+    fn but_last(&self) -> bool {
+        let indices = self.indices();
+        indices.first() == Some(&0) && indices.last() == Some(&(indices.len() - 1)) && 2 * indices.len() > self.bad.len()
+    }
+
+    /// `index 3 of dim 1`, `indices 7.. of dim 1`, `every 4th index of dim 2, from 1`.
+    fn said(&self) -> String {
+        let (indices, of, axis) = (self.indices(), self.bad.len(), self.axis);
+        let (first, last) = (indices[0], indices[indices.len() - 1]);
+        let step = indices.get(1).map_or(1, |second| second - first);
+        let even = indices.windows(2).all(|pair| pair[1] - pair[0] == step);
+        match indices.len() {
+            1 => format!("index {first} of dim {axis} (of {of})"),
+            count if even && step == 1 && last + 1 == of => format!("indices {first}.. of dim {axis} (the last {count} of {of})"),
+            count if even && step == 1 && first == 0 => format!("indices ..{} of dim {axis} (the first {count} of {of})", last + 1),
+            _ if even && step == 1 => format!("indices {first}..{} of dim {axis} (of {of})", last + 1),
+            count if even && count > 2 && last + step >= of => {
+                format!("every {} index of dim {axis} from {first} (of {of})", ordinal(step))
+            }
+            count if count <= 8 => {
+                let list: Vec<String> = indices.iter().map(usize::to_string).collect();
+                format!("indices {} of dim {axis} (of {of})", list.join(", "))
+            }
+            count => format!("{count} of {of} indices of dim {axis} (first {first}, last {last})"),
+        }
+    }
+}
+
+fn ordinal(number: usize) -> String {
+    match (number % 10, number % 100) {
+        (_, 11..=13) => format!("{number}th"),
+        (1, _) => format!("{number}st"),
+        (2, _) => format!("{number}nd"),
+        (3, _) => format!("{number}rd"),
+        _ => format!("{number}th"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::causes::testing::{examine_noisy, examine_pair, normal, proven};
+    use proptest::prelude::*;
+
+    fn broken(dims: &[usize], wrong: impl Fn(&[usize]) -> bool) -> (Vec<f64>, Vec<f64>) {
+        let count = dims.iter().product();
+        let (reference, other) = (normal(count, 1), normal(count, 2));
+        let candidate =
+            (0..count).map(|flat| if wrong(&super::super::nonfinite::index(dims, flat)) { other[flat] + 5.0 } else { reference[flat] });
+        (reference.clone(), candidate.collect())
+    }
+
+    fn text(dims: &[usize], wrong: impl Fn(&[usize]) -> bool) -> String {
+        let (reference, candidate) = broken(dims, wrong);
+        let found = examine_pair(dims, reference, candidate);
+        assert_eq!(proven(&found), Some("localized"));
+        found.found[0].explanation.text.clone()
+    }
+
+    #[test]
+    fn the_place_is_said_in_words() {
+        let dims = [2, 8, 12, 16];
+        assert_eq!(text(&dims, |at| at[1] == 3), "only index 3 of dim 1 (of 8) differ; the rest agrees");
+        assert_eq!(text(&dims, |at| at[2] >= 7), "only indices 7.. of dim 2 (the last 5 of 12) differ; the rest agrees");
+        assert_eq!(text(&dims, |at| at[1] % 2 == 1), "only every 2nd index of dim 1 from 1 (of 8) differ; the rest agrees");
+        assert_eq!(text(&dims, |at| at[2] < 11), "only indices ..11 of dim 2 (the first 11 of 12) differ; the others agree");
+        let two = text(&dims, |at| at[0] == 1 && at[2] == 5);
+        assert_eq!(two, "only index 1 of dim 0 (of 2) and index 5 of dim 2 (of 12) differ; the rest agrees");
+    }
+
+    #[test]
+    fn what_happened_there_is_said_when_it_is_simple() {
+        let (reference, mut candidate) = broken(&[4, 10, 8], |_| false);
+        candidate[80..160].copy_from_slice(&reference[..80]);
+        let found = examine_pair(&[4, 10, 8], reference.clone(), candidate.clone());
+        assert!(found.found[0].explanation.text.ends_with("there candidate = reference at index 0"));
+        candidate[80..160].iter_mut().zip(&reference[80..]).for_each(|(c, r)| *c = 2.0 * r);
+        let found = examine_pair(&[4, 10, 8], reference, candidate);
+        assert_eq!(proven(&found), Some("localized"));
+        assert!(found.found[0].explanation.text.ends_with("there candidate = reference x 2"));
+    }
+
+    #[test]
+    fn everywhere_and_scattered_are_no_place() {
+        for (reference, candidate) in [
+            broken(&[6, 10, 8], |_| true),
+            broken(&[6, 10, 8], |at| at[1] > 0),
+            broken(&[6, 10, 8], |at| (at[0] * 7 + at[1] * 5 + at[2] * 3) % 11 == 0),
+            broken(&[1, 12, 12], |at| at[2] > at[1]),
+            broken(&[1, 12, 12], |at| at[1] < 11),
+        ] {
+            let dims = if reference.len() == 144 { [1, 12, 12] } else { [6, 10, 8] };
+            let found = examine_pair(&dims, reference, candidate);
+            assert!(found.found.iter().all(|found| found.explanation.kind != "localized"));
+        }
+    }
+
+    #[test]
+    fn a_head_that_is_a_little_off_is_found_in_bf16() {
+        let dims = [2, 8, 12, 16];
+        let reference = normal(3072, 1);
+        let candidate = reference.iter().enumerate().map(|(flat, r)| if flat / 192 % 8 == 5 { 1.1 * r } else { *r }).collect();
+        let found = examine_noisy(&dims, reference, candidate);
+        let place = found.found.iter().find(|found| found.explanation.kind == "localized").expect("it is found");
+        assert_eq!(place.explanation.details["slices"][0]["indices"], serde_json::json!([5]));
+        assert!(place.explanation.text.contains("there candidate = reference x 1."));
+    }
+
+    #[test]
+    fn rounding_everywhere_is_no_place() {
+        let reference = normal(3072, 1);
+        let found = examine_noisy(&[2, 8, 12, 16], reference.clone(), reference);
+        assert!(found.found.iter().all(|found| found.explanation.kind != "localized"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn one_broken_slice_of_any_axis_is_found(dims in proptest::collection::vec(3usize..9, 2..5), axis in 0usize..4, index in 0usize..9) {
+            let axis = axis % dims.len();
+            let index = index % dims[axis];
+            let (reference, candidate) = broken(&dims, |at| at[axis] == index);
+            for found in [examine_pair(&dims, reference.clone(), candidate.clone()), examine_noisy(&dims, reference, candidate)] {
+                proven(&found);
+                let place = found.found.iter().find(|found| found.explanation.kind == "localized").expect("it is found");
+                prop_assert_eq!(place.explanation.details["slices"][0]["indices"].clone(), serde_json::json!([index]));
+            }
+        }
+    }
+}
