@@ -1,0 +1,286 @@
+// One pair down to its values: slices, jumps, searches, pictures, histograms, profiles, causes, and ways to take it along.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { accessible, closeBrowser, compare, open, page, scratch, serve, shots, TESTDATA } from "./harness.js";
+import { numbers, safetensors } from "./data.js";
+
+const folder = scratch();
+const FAULTS = join(TESTDATA, "faults");
+let server, context, session;
+before(async () => {
+  server = await serve([], { roots: [folder] });
+  context = await open();
+  session = await compare(server, join(FAULTS, "reference.pth"), join(FAULTS, "rope_theta.over_bf16.pth"));
+});
+after(async () => {
+  await closeBrowser();
+  await server.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const inside = async (name, other = name) => {
+  const tab = await page(context, server, `#/s/${session}/pair/${encodeURIComponent(`${name} = ${other}`)}`);
+  await tab.getByTestId("cells-reference").waitFor();
+  return tab;
+};
+const status = (tab) => tab.getByTestId("status");
+
+test("it opens on the first ten values of both sides, statistics folded away", async () => {
+  const tab = await inside("0_query_final");
+  for (const side of ["reference", "candidate"]) {
+    const grid = tab.getByTestId(`cells-${side}`);
+    assert.equal(await grid.locator("tbody tr").count(), 10);
+    assert.equal(await grid.locator("tbody tr").first().locator("td").count(), 10);
+  }
+  assert.equal(await tab.getByTestId("statistics").getAttribute("aria-expanded"), "false");
+  await tab.getByTestId("heat-difference").waitFor();
+  await tab.waitForTimeout(300);
+  await accessible(tab, "inspector");
+  await shots(tab, "inspector");
+  await tab.getByTestId("statistics").click();
+  await tab.getByText("max ULP").waitFor();
+  tab.fine();
+});
+
+test("sliders, boxes and arrow keys move each dimension; any two are rows and columns; 1-D, 2-D and flattened", async () => {
+  const tab = await inside("0_query_final");
+  await tab.getByLabel("dim 1, index").fill("2");
+  await tab.getByLabel("dim 1, index").press("Enter");
+  await tab.waitForURL(/d=0,2,r,c/);
+  const slider = tab.getByRole("slider", { name: "dim 0", exact: true });
+  await slider.focus();
+  await slider.press("ArrowRight");
+  await tab.waitForURL(/d=1,2,r,c/);
+  await tab.getByLabel("Role of dim 0").selectOption("rows");
+  await tab.waitForURL(/d=r,2,0,c/);
+  await tab.getByRole("button", { name: "swap axes" }).click();
+  await tab.waitForURL(/d=c,2,0,r/);
+  await tab.getByLabel("rows, start").fill("3");
+  await tab.getByLabel("rows, start").press("Enter");
+  await tab.getByLabel("rows, count").fill("4");
+  await tab.getByLabel("rows, count").press("Enter");
+  await tab.waitForURL(/r=3\.4/);
+  await tab.getByLabel("rows, end").fill("6");
+  await tab.getByLabel("rows, end").press("Enter");
+  await tab.waitForURL(/r=3\.3/);
+  await tab.getByRole("button", { name: "1-D" }).click();
+  await tab.getByRole("columnheader", { name: "ULP" }).waitFor();
+  await tab.getByRole("button", { name: "flattened" }).click();
+  await tab.waitForURL(/d=flat/);
+  await tab.getByLabel("values, start").fill("100");
+  await tab.getByLabel("values, start").press("Enter");
+  await tab.getByRole("rowheader", { name: "[0, 0, 8, 4]" }).waitFor();
+  await shots(tab, "flattened");
+  tab.fine();
+});
+
+test("the largest difference is jumped to and flashes; next and previous difference, typed index, search", async () => {
+  const tab = await inside("0_query_final");
+  await tab.getByTestId("max").click();
+  await tab.locator("td.flash").first().waitFor();
+  await tab.getByText(/Largest difference at \[/).waitFor();
+  const largest = await status(tab).innerText();
+  assert.match(largest, /reference .*candidate .*difference .*relative .*ULP .*bits/s);
+  await tab.keyboard.press("n");
+  await tab.waitForFunction((before) => document.querySelector("[data-testid=status]").innerText !== before, largest);
+  await tab.keyboard.press("b");
+  await tab.waitForFunction((before) => document.querySelector("[data-testid=status]").innerText === before, largest);
+  await tab.getByLabel("Go to an index").fill("1, 3, 10, 11");
+  await tab.getByLabel("Go to an index").press("Enter");
+  await tab.waitForURL(/cell=1,3,10,11/);
+  await tab.getByLabel("Go to an index").fill("9, 9");
+  await tab.getByLabel("Go to an index").press("Enter");
+  await tab.getByText("4 dimensions").waitFor();
+  await tab.getByLabel("Search a value or a range").fill("1e-3..10");
+  await tab.getByLabel("Search on").selectOption("difference");
+  await tab.getByRole("button", { name: "Search" }).click();
+  await tab.waitForFunction(() => /difference/.test(document.querySelector("[data-testid=status]").innerText));
+  const value = (await tab.getByTestId("cells-reference").locator("td").first().getAttribute("title")).match(/reference (\S+)/)[1];
+  await tab.getByLabel("Search a value or a range").fill(value);
+  await tab.getByLabel("Search on").selectOption("reference");
+  await tab.getByRole("button", { name: "Search" }).click();
+  await tab.waitForFunction((value) => document.querySelector("[data-testid=status]").innerText.includes(`reference ${value}`), value);
+  await tab.getByRole("button", { name: "Next NaN or Inf" }).click();
+  await tab.getByText("There is neither NaN nor infinity").waitFor();
+  tab.fine();
+});
+
+test("a NaN is found and shown as one", async () => {
+  const own = await compare(server, join(FAULTS, "reference.pth"), join(FAULTS, "nan_token.pth"));
+  const tab = await page(context, server, `#/s/${own}`);
+  await tab.getByTestId("first").click();
+  await tab.getByTestId("cells-reference").waitFor();
+  await tab.getByRole("button", { name: "Next NaN or Inf" }).click();
+  await tab.waitForFunction(() => /NaN/i.test(document.querySelector("[data-testid=status]").innerText));
+  await tab.waitForTimeout(300);
+  await shots(tab, "nan");
+  tab.fine();
+});
+
+test("cells are walked with arrows and the pointer tells both exact values", async () => {
+  const tab = await inside("0_query_final");
+  const grid = tab.getByTestId("cells-reference");
+  await grid.locator("td").nth(12).hover();
+  assert.match(await status(tab).innerText(), /\[0, 0, 1, 2\]/);
+  await grid.locator("td").nth(12).click();
+  await grid.focus();
+  await tab.keyboard.press("ArrowDown");
+  await tab.keyboard.press("ArrowRight");
+  await tab.waitForURL(/cell=0,0,2,3/);
+  tab.fine();
+});
+
+test("heatmaps: linked cursor, zoom to readable cells, pan, scales, shared range, PNG", async () => {
+  const tab = await inside("0_gate");
+  const heat = tab.getByTestId("heat-difference").getByRole("img");
+  await heat.waitFor();
+  await heat.scrollIntoViewIfNeeded();
+  const box = await heat.boundingBox();
+  await tab.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+  await tab.locator(".picture .cursor").nth(2).waitFor();
+  assert.equal(await tab.locator(".picture .cursor").count(), 3, "one cursor in each picture");
+  await tab.waitForFunction(() => /reference/.test(document.querySelector("[data-testid=status]").innerText));
+  for (let step = 0; step < 12; step += 1) await tab.mouse.wheel(0, -200);
+  await tab.getByText("every value is a cell").waitFor();
+  await tab.waitForTimeout(300);
+  await shots(tab, "zoomed");
+  await tab.mouse.down();
+  await tab.mouse.move(box.x + 10, box.y + 10, { steps: 4 });
+  await tab.mouse.up();
+  await tab.getByRole("button", { name: "whole" }).click();
+  await tab.getByLabel("Colour scale").selectOption("symlog");
+  await tab.getByLabel("Colour scale").selectOption("clipped");
+  await tab.getByRole("button", { name: "shared range" }).click();
+  await tab.getByRole("button", { name: "hold colours" }).click();
+  await heat.focus();
+  await tab.keyboard.press("+");
+  await tab.keyboard.press("ArrowDown");
+  const [download] = await Promise.all([tab.waitForEvent("download"), tab.getByRole("button", { name: "Save the difference as PNG" }).click()]);
+  assert.match(download.suggestedFilename(), /difference\.png$/);
+  tab.fine();
+});
+
+test("histograms, profiles and statistics are a click away", async () => {
+  const tab = await inside("0_query_final");
+  await tab.getByRole("button", { name: "Histograms" }).click();
+  await tab.getByText("values of both").waitFor();
+  await tab.getByText("ULP, by power of two").waitFor();
+  await tab.getByRole("button", { name: /Profiles/ }).click();
+  await tab.getByLabel("Measure of the profiles").selectOption("max_abs");
+  const bars = tab.getByRole("img", { name: "dim 2, 11 bars" });
+  await bars.click();
+  await tab.waitForURL(/cell=/);
+  await tab.getByTestId("statistics").click();
+  await tab.getByText("mean relative").waitFor();
+  await tab.getByText("the worst values").waitFor();
+  await accessible(tab, "inspector, everything open");
+  await bars.scrollIntoViewIfNeeded();
+  await shots(tab, "profiles");
+  tab.fine();
+});
+
+test("the layout is told in words, the candidate is seen as it lies, and both sides are walked independently", async () => {
+  const values = numbers(2 * 3 * 4 * 5);
+  const at = (b, h, t, d) => values[((b * 3 + h) * 4 + t) * 5 + d];
+  const moved = [];
+  for (let b = 0; b < 2; b += 1) for (let t = 0; t < 4; t += 1) for (let h = 0; h < 3; h += 1) for (let d = 0; d < 5; d += 1) moved.push(at(b, h, t, d));
+  safetensors(join(folder, "heads_a.safetensors"), { q: { shape: [2, 3, 4, 5], values } });
+  safetensors(join(folder, "heads_b.safetensors"), { q: { shape: [2, 4, 3, 5], values: moved } });
+  const own = await compare(server, join(folder, "heads_a.safetensors"), join(folder, "heads_b.safetensors"));
+  const tab = await page(context, server, `#/s/${own}/pair/${encodeURIComponent("q = q")}`);
+  await tab.getByText(/swap dims 1 and 2/).first().waitFor();
+  await tab.getByLabel("candidate in its original layout").check();
+  await tab.getByRole("heading", { name: /candidate, original layout/ }).waitFor();
+  await tab.getByLabel("candidate dim 1, index").waitFor();
+  await tab.getByRole("button", { name: /dims of equal size/ }).click();
+  await shots(tab, "original");
+  await tab.getByLabel("candidate in its original layout").uncheck();
+  await tab.getByLabel("independent indices for each side").check();
+  await tab.getByLabel("candidate dim 0, index").fill("1");
+  await tab.getByLabel("candidate dim 0, index").press("Enter");
+  await tab.getByRole("button", { name: "copy settings" }).click();
+  assert.equal(await tab.getByLabel("candidate dim 0, index").inputValue(), "0");
+  await tab.getByRole("button", { name: "both flattened" }).click();
+  tab.fine();
+});
+
+test("tensors of no dimension to seven are shown", async () => {
+  const shapes = [[], [6], [3, 4], [2, 3, 4], [2, 2, 3, 4], [2, 2, 2, 3, 4], [2, 2, 2, 2, 3, 4], [2, 1, 2, 2, 2, 3, 4], [0, 4]];
+  const tensors = (more) => Object.fromEntries(shapes.map((shape, nth) => [`t${nth}`, { shape, values: numbers(shape.reduce((a, b) => a * b, 1), nth + 1).map((value) => value + more) }]));
+  safetensors(join(folder, "ranks_a.safetensors"), tensors(0));
+  safetensors(join(folder, "ranks_b.safetensors"), tensors(0.25));
+  const own = await compare(server, join(folder, "ranks_a.safetensors"), join(folder, "ranks_b.safetensors"));
+  for (const [nth, shape] of shapes.entries()) {
+    const tab = await page(context, server, `#/s/${own}/pair/${encodeURIComponent(`t${nth} = t${nth}`)}`);
+    if (shape.includes(0)) await tab.getByText("holds nothing").waitFor();
+    else {
+      await tab.getByTestId("cells-reference").locator("td").first().waitFor();
+      await tab.getByTestId("max").click();
+      await tab.waitForFunction(() => /difference/.test(document.querySelector("[data-testid=status]").innerText));
+    }
+    tab.fine();
+    await tab.close();
+  }
+});
+
+test("a cause is applied and the difference vanishes", async () => {
+  const values = numbers(64 * 32);
+  safetensors(join(folder, "cause_a.safetensors"), { w: { shape: [64, 32], values } });
+  safetensors(join(folder, "cause_b.safetensors"), { w: { shape: [64, 32], values: values.map((value) => value * 1.25) } });
+  const own = await compare(server, join(folder, "cause_a.safetensors"), join(folder, "cause_b.safetensors"));
+  const tab = await page(context, server, `#/s/${own}/pair/${encodeURIComponent("w = w")}`);
+  await tab.getByTestId("apply-0").waitFor();
+  await tab.getByText("evidence").first().click();
+  await shots(tab, "cause");
+  await tab.getByTestId("apply-0").click();
+  await tab.getByText("reference, cause applied").first().waitFor();
+  await tab.waitForFunction(() => {
+    const [a, b] = ["reference", "candidate"].map((side) => [...document.querySelectorAll(`[data-testid=cells-${side}] td`)].map((cell) => cell.textContent));
+    return a.length > 0 && a.join() === b.join();
+  });
+  await shots(tab, "cause-applied");
+  tab.fine();
+});
+
+test("the link opens on the very value, and code and files are taken along", async () => {
+  const tab = await inside("0_query_final");
+  await tab.getByTestId("max").click();
+  await tab.waitForURL(/cell=/);
+  await tab.getByRole("button", { name: "Copy link" }).click();
+  const link = await tab.evaluate(() => navigator.clipboard.readText());
+  const before = await status(tab).innerText();
+  const fresh = await page(context, server, link.slice(link.indexOf("#")));
+  await fresh.waitForFunction((before) => document.querySelector("[data-testid=status]")?.innerText === before, before);
+  for (const [item, part] of [["NumPy", "np.testing.assert_allclose"], ["PyTorch", "torch.testing.assert_close"], ["Command line", "twinscope show"]]) {
+    await tab.getByTestId("menu-copy").click();
+    await tab.getByRole("menuitem", { name: item }).click();
+    await tab.getByText(/copied/).last().waitFor();
+    await tab.waitForFunction(async (part) => (await navigator.clipboard.readText()).includes(part), part);
+  }
+  for (const kind of ["npy", "csv"]) {
+    await tab.getByTestId("menu-save").click();
+    const [download] = await Promise.all([tab.waitForEvent("download"), tab.getByRole("menuitem", { name: `difference as .${kind}` }).click()]);
+    const bytes = readFileSync(await download.path());
+    if (kind === "npy") assert.equal(bytes.subarray(1, 6).toString(), "NUMPY");
+    else assert.ok(bytes.length > 20);
+  }
+  tab.fine();
+  fresh.fine();
+});
+
+test("it is usable on a small screen", async () => {
+  const small = await open({ width: 1024, height: 700 });
+  const tab = await page(small, server, `#/s/${session}`);
+  await tab.getByTestId("first").waitFor();
+  await shots(tab, "small-overview");
+  await tab.getByTestId("first").click();
+  await tab.getByTestId("cells-reference").waitFor();
+  await tab.waitForTimeout(400);
+  await shots(tab, "small-inspector");
+  const wide = await tab.evaluate(() => document.documentElement.scrollWidth > innerWidth);
+  assert.equal(wide, false, "nothing hangs over the side");
+  tab.fine();
+  await small.close();
+});

@@ -1,0 +1,190 @@
+// The first screen: paths with completion, dropped files and folders, tabs, swap, uploads that stop and go on, recent sessions.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { accessible, closeBrowser, compare, open, page, scratch, serve, shots, TESTDATA } from "./harness.js";
+import { numbers, safetensors } from "./data.js";
+
+const folder = scratch();
+let server, context;
+before(async () => {
+  server = await serve([], { roots: [folder] });
+  context = await open();
+});
+after(async () => {
+  await closeBrowser();
+  await server.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const FAULTS = join(TESTDATA, "faults");
+
+test("two typed paths are completed, compared and shown", async () => {
+  const tab = await page(context, server);
+  await tab.getByRole("heading", { name: "Where do two runs part ways?" }).waitFor();
+  await accessible(tab, "open");
+  await shots(tab, "open");
+  const reference = tab.getByLabel("Reference: path");
+  await reference.fill(join(FAULTS, "refer"));
+  await tab.getByRole("option", { name: /reference\.pth/ }).first().waitFor();
+  await reference.press("ArrowDown");
+  await reference.press("Enter");
+  assert.match(await reference.inputValue(), /faults\/reference\.pth$/);
+  const candidate = tab.getByLabel("Candidate: path");
+  await candidate.fill(join(FAULTS, "rope"));
+  await tab.getByRole("option", { name: /rope_theta/ }).first().click();
+  await tab.getByTestId("go").click();
+  await tab.getByTestId("first").waitFor();
+  assert.match(tab.url(), /#\/s\//);
+  tab.fine();
+});
+
+test("a path outside of the roots, and one that does not exist, are said", async () => {
+  const tab = await page(context, server);
+  await tab.getByLabel("Reference: path").fill("/etc/passwd");
+  await tab.getByLabel("Candidate: path").fill(join(FAULTS, "nothing.pth"));
+  await tab.getByLabel("Candidate: path").press("Escape");
+  await tab.getByTestId("go").click();
+  await tab.getByRole("alert").first().waitFor();
+  tab.fine(["status of 4"]);
+});
+
+test("sides are swapped", async () => {
+  const tab = await page(context, server);
+  await tab.getByLabel("Reference: path").fill("one");
+  await tab.getByLabel("Candidate: path").fill("two");
+  await tab.getByRole("button", { name: "Swap sides" }).click();
+  assert.equal(await tab.getByLabel("Reference: path").inputValue(), "two");
+  assert.equal(await tab.getByLabel("Candidate: path").inputValue(), "one");
+  tab.fine(["status of 4"]);
+});
+
+test("tabs follow what is given: an archive against a file is mixed, and shapes are tried first", async () => {
+  const tab = await page(context, server);
+  await tab.getByLabel("Reference: path").fill(join(TESTDATA, "sample/run.zip"));
+  await tab.getByLabel("Candidate: path").fill(join(FAULTS, "reference.pth"));
+  await tab.getByRole("tab", { name: "Mixed", selected: true }).waitFor();
+  assert.ok(await tab.getByRole("radio", { name: /by shape/ }).isChecked());
+  await tab.getByRole("radio", { name: /by name/ }).check();
+  await tab.getByLabel("Candidate: path").press("Escape");
+  await tab.getByTestId("go").click();
+  await tab.waitForURL(/#\/s\//);
+  tab.fine();
+});
+
+test("one source is explored: its tensors, one of them, and all pairs", async () => {
+  const tab = await page(context, server);
+  await tab.getByRole("tab", { name: "Explore one" }).click();
+  await tab.getByLabel("Source: path").fill(join(FAULTS, "nan_token.pth"));
+  await tab.getByLabel("Source: path").press("Escape");
+  await tab.getByTestId("go").click();
+  const rows = tab.getByTestId("tensors").getByRole("row");
+  await tab.getByRole("button", { name: "embed", exact: true }).waitFor();
+  assert.ok((await rows.count()) > 10);
+  await accessible(tab, "explore");
+  await shots(tab, "explore");
+  await tab.getByLabel("Filter tensors").fill("layer_out");
+  await tab.getByText(/\d+ NaN/).first().waitFor();
+  await tab.getByRole("button", { name: "1_layer_out" }).click();
+  await tab.getByTestId("cells-reference").waitFor();
+  await tab.getByRole("button", { name: "Next NaN or Inf" }).click();
+  await tab.waitForFunction(() => /value NaN/i.test(document.querySelector("[data-testid=status]").innerText));
+  await tab.keyboard.press("Escape");
+  await tab.getByTestId("all-pairs").click();
+  await tab.getByTestId("pairs").waitFor();
+  tab.fine();
+});
+
+test("dropped files are uploaded, compared, shown with their size and deleted with their session", async () => {
+  const values = numbers(64);
+  safetensors(join(folder, "a.safetensors"), { w: { shape: [8, 8], values } });
+  safetensors(join(folder, "b.safetensors"), { w: { shape: [8, 8], values: values.map((value, at) => (at === 9 ? 3 : value)) } });
+  const tab = await page(context, server);
+  await tab.getByLabel("Reference: file").setInputFiles(join(folder, "a.safetensors"));
+  await tab.getByLabel("Candidate: file").setInputFiles(join(folder, "b.safetensors"));
+  await tab.getByText("ready").nth(1).waitFor();
+  await tab.getByTestId("go").click();
+  await tab.getByTestId("pairs").waitFor();
+  await tab.getByRole("button", { name: /open another comparison/ }).click();
+  await tab.getByText(/uploaded/).first().waitFor();
+  const before = await (await fetch(`${server.url}/api/v1/uploads`)).json();
+  await tab.getByRole("button", { name: "Delete a.safetensors / b.safetensors" }).click();
+  await tab.getByText(/is deleted/).waitFor();
+  const rest = await (await fetch(`${server.url}/api/v1/uploads`)).json();
+  assert.equal(rest.length, before.length - 2);
+  tab.fine();
+});
+
+test("a drop of two files fills both sides, a dropped folder arrives whole", async () => {
+  const tab = await page(context, server);
+  const transfer = await tab.evaluateHandle(() => {
+    const data = new DataTransfer();
+    data.items.add(new File(["not a tensor"], "first.npy"));
+    data.items.add(new File(["neither"], "first.npy"));
+    return data;
+  });
+  await tab.getByTestId("box-reference").dispatchEvent("dragover", { dataTransfer: transfer });
+  await tab.getByTestId("box-reference").dispatchEvent("drop", { dataTransfer: transfer });
+  await tab.getByText("ready").nth(1).waitFor();
+  await tab.getByTestId("go").click();
+  await tab.getByRole("alert").filter({ hasText: "first.npy" }).first().waitFor();
+  tab.fine(["status of 4"]);
+});
+
+test("a folder is uploaded with its files", async () => {
+  mkdirSync(join(folder, "shards/inner"), { recursive: true });
+  safetensors(join(folder, "shards/x.safetensors"), { x: { shape: [2], values: [1, 2] } });
+  safetensors(join(folder, "shards/inner/y.safetensors"), { y: { shape: [2], values: [1, 2] } });
+  const tab = await page(context, server);
+  await tab.getByRole("tab", { name: "Explore one" }).click();
+  await tab.getByLabel("Source: folder").setInputFiles(join(folder, "shards"));
+  await tab.getByText("2 files").waitFor();
+  await tab.getByText("ready").waitFor();
+  await tab.getByTestId("go").click();
+  await tab.getByRole("button", { name: "inner/y.y" }).or(tab.getByRole("button", { name: /y$/ })).first().waitFor();
+  tab.fine();
+});
+
+test("an upload shows its progress, is paused, resumed and cancelled", async () => {
+  const path = join(folder, "large.npy");
+  writeFileSync(path, Buffer.alloc(48 * 1024 * 1024, 1));
+  const tab = await page(context, server);
+  const link = await context.newCDPSession(tab);
+  await link.send("Network.enable");
+  await link.send("Network.emulateNetworkConditions", { offline: false, latency: 0, downloadThroughput: -1, uploadThroughput: 6 * 1024 * 1024 });
+  await tab.getByLabel("Reference: file").setInputFiles(path);
+  const bar = tab.getByRole("progressbar", { name: /Upload of large.npy/ });
+  await bar.waitFor();
+  await tab.waitForFunction(() => Number(document.querySelector("progress")?.value) > 1e6);
+  await tab.getByRole("button", { name: "Pause" }).click();
+  await tab.getByText(/paused/).waitFor();
+  await link.send("Network.emulateNetworkConditions", { offline: false, latency: 0, downloadThroughput: -1, uploadThroughput: -1 });
+  await tab.getByRole("button", { name: "Resume" }).click();
+  await tab.getByText("ready").waitFor({ timeout: 60_000 });
+  await tab.getByRole("button", { name: "Remove" }).click();
+  await tab.getByLabel("Reference: path").waitFor();
+  tab.fine();
+});
+
+test("recent sessions outlive the server, also a killed one", async () => {
+  const state = scratch();
+  const first = await serve([], { state });
+  await compare(first, join(FAULTS, "reference.pth"), join(FAULTS, "tp4_f32.pth"));
+  await first.stop("SIGKILL");
+  const second = await serve([], { state });
+  const tab = await page(context, second);
+  await tab.getByText("reference.pth / tp4_f32.pth").click();
+  await tab.getByRole("heading", { name: /They agree|They part/ }).waitFor();
+  tab.fine();
+  await second.stop();
+  rmSync(state, { recursive: true, force: true });
+});
+
+test("both on the command line open at once", async () => {
+  const started = await serve([join(FAULTS, "reference.pth"), join(FAULTS, "nan_token.pth")]);
+  const tab = await page(context, started);
+  await tab.getByTestId("first").waitFor();
+  tab.fine();
+  await started.stop();
+});

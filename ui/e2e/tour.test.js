@@ -1,0 +1,151 @@
+// With the keyboard alone from two paths to a value; the palette and the sheet of keys; reports out and in.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { accessible, closeBrowser, compare, open, page, scratch, serve, shots, TESTDATA } from "./harness.js";
+
+const folder = scratch();
+const FAULTS = join(TESTDATA, "faults");
+let server, context, session;
+before(async () => {
+  server = await serve();
+  context = await open();
+  session = await compare(server, join(FAULTS, "reference.pth"), join(FAULTS, "rope_theta.over_bf16.pth"));
+});
+after(async () => {
+  await closeBrowser();
+  await server.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+test("from two paths to a value without a mouse", async () => {
+  const tab = await page(context, server);
+  await tab.getByRole("heading", { name: "Where do two runs part ways?" }).waitFor();
+  const focused = () => tab.evaluate(() => document.activeElement?.getAttribute("aria-label") ?? document.activeElement?.textContent ?? "");
+  const reach = async (label) => {
+    for (let step = 0; step < 40; step += 1) {
+      if ((await focused()).includes(label)) return;
+      await tab.keyboard.press("Tab");
+    }
+    assert.fail(`${label} is not reached with Tab`);
+  };
+  await reach("Reference: path");
+  await tab.keyboard.type(join(FAULTS, "reference.pth"));
+  await tab.keyboard.press("Escape");
+  await reach("Candidate: path");
+  await tab.keyboard.type(join(FAULTS, "q_bias_missing.over_bf16.pth"));
+  await tab.keyboard.press("Escape");
+  await tab.keyboard.press("Enter");
+  await tab.getByTestId("first").waitFor();
+  await tab.keyboard.press("f");
+  await reach("Pairs");
+  await tab.keyboard.press("ArrowDown");
+  await tab.keyboard.press("]");
+  await tab.keyboard.press("[");
+  await tab.keyboard.press("Enter");
+  await tab.getByTestId("cells-reference").waitFor();
+  await tab.keyboard.press("m");
+  await tab.waitForFunction(() => /difference/.test(document.querySelector("[data-testid=status]").innerText));
+  await tab.keyboard.press("1");
+  await tab.keyboard.press("2");
+  await tab.keyboard.press("s");
+  await tab.getByText("max ULP").waitFor();
+  await tab.keyboard.press("]");
+  await tab.keyboard.press("g");
+  assert.match(await focused(), /Go to an index/);
+  await tab.keyboard.press("Escape");
+  await tab.evaluate(() => document.activeElement.blur());
+  await tab.keyboard.press("Escape");
+  await tab.getByTestId("pairs").waitFor();
+  await tab.keyboard.press("/");
+  assert.match(await focused(), /Filter/);
+  tab.fine();
+});
+
+test("the palette finds pairs and commands, the sheet lists the keys", async () => {
+  const tab = await page(context, server, `#/s/${session}`);
+  await tab.getByTestId("first").waitFor();
+  await tab.keyboard.press("Control+k");
+  await tab.getByTestId("palette").fill("1qfinal");
+  await tab.getByRole("option", { name: /1_query_final/ }).first().waitFor();
+  await accessible(tab, "palette");
+  await shots(tab, "palette");
+  await tab.getByTestId("palette").focus();
+  await tab.keyboard.press("Enter");
+  await tab.waitForURL(/1_query_final/);
+  await tab.keyboard.press("?");
+  await tab.getByRole("heading", { name: "Keyboard" }).waitFor();
+  await shots(tab, "shortcuts");
+  await tab.keyboard.press("Escape");
+  await tab.keyboard.press("Control+k");
+  await tab.getByTestId("palette").fill("dark theme");
+  await tab.keyboard.press("Enter");
+  await tab.waitForFunction(() => document.documentElement.dataset.theme === "dark");
+  await tab.keyboard.press("t");
+  tab.fine();
+});
+
+test("a report goes out as HTML, JSON and CSV, opens from disk without a server, and comes back in", async () => {
+  const tab = await page(context, server, `#/s/${session}`);
+  await tab.getByTestId("first").waitFor();
+  const saved = {};
+  for (const [item, name] of [["One HTML file", "report.html"], ["JSON", "report.json"], ["CSV", "report.csv"]]) {
+    await tab.getByTestId("menu-report").click();
+    const [download] = await Promise.all([tab.waitForEvent("download"), tab.getByRole("menuitem", { name: item }).click()]);
+    saved[name] = join(folder, name);
+    await download.saveAs(saved[name]);
+  }
+  assert.equal(JSON.parse(readFileSync(saved["report.json"], "utf8")).verdict, "diverged");
+  assert.match(readFileSync(saved["report.csv"], "utf8"), /0_query/);
+
+  const alone = await context.newPage();
+  const wrong = [];
+  alone.on("console", (message) => message.type() === "error" && wrong.push(message.text()));
+  alone.on("pageerror", (error) => wrong.push(String(error)));
+  alone.on("request", (request) => !request.url().startsWith("file:") && !request.url().startsWith("data:") && wrong.push(request.url()));
+  await alone.goto(pathToFileURL(saved["report.html"]).href);
+  await alone.getByTestId("first").waitFor();
+  await alone.getByTestId("first").click();
+  await alone.getByTestId("statistics").click();
+  await alone.getByText("max ULP").waitFor();
+  assert.deepEqual(wrong, []);
+  await alone.screenshot({ path: join(folder, "alone.png") });
+
+  for (const name of ["report.json", "report.html"]) {
+    const back = await page(context, server);
+    await back.getByLabel("Report").setInputFiles(saved[name]);
+    await back.getByTestId("first").click();
+    await back.getByText("This report came without its data").waitFor();
+    back.fine();
+  }
+  tab.fine();
+});
+
+test("ten tabs of one browser all load, and a closed one hands over", async () => {
+  const tabs = [];
+  for (let nth = 0; nth < 10; nth += 1) {
+    const tab = await page(context, server, `#/s/${session}`);
+    await tab.getByTestId("first").waitFor();
+    tabs.push(tab);
+  }
+  await tabs[0].close();
+  await tabs[9].reload();
+  await tabs[9].getByTestId("first").waitFor();
+  for (const tab of tabs.slice(1)) {
+    tab.fine();
+    await tab.close();
+  }
+});
+
+test("when the server is gone the page says so and lives", async () => {
+  const own = await serve();
+  const mine = await compare(own, join(FAULTS, "reference.pth"), join(FAULTS, "tp4_f32.pth"));
+  const tab = await page(context, own, `#/s/${mine}`);
+  await tab.getByTestId("pairs").waitFor();
+  await own.stop("SIGKILL");
+  await tab.getByRole("button", { name: "Pin current order" }).click();
+  await tab.getByText("the server does not answer").first().waitFor();
+  await tab.getByRole("textbox", { name: "Filter" }).fill("query");
+});

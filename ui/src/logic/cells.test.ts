@@ -1,0 +1,29 @@
+import { expect, test } from "vitest";
+import { cellText, differs, valueOf, type Cell } from "./cells.js";
+
+test("texts become numbers for their colour", () => {
+  expect(valueOf("NaN")).toBeNaN();
+  expect(valueOf("-inf")).toBe(-Infinity);
+  expect(valueOf("Infinity")).toBe(Infinity);
+  expect(valueOf("true")).toBe(1);
+  expect(valueOf("-0.25")).toBe(-0.25);
+  expect(valueOf("1.5-2j")).toBe(1.5);
+  expect(valueOf("9007199254740993")).toBe(9007199254740992);
+});
+
+test("cells are short, whole numbers whole", () => {
+  expect(cellText("-0.357421875")).toBe("−0.3574");
+  expect(cellText("128")).toBe("128");
+  expect(cellText("-9223372036854775808")).toBe("−9.22e18");
+  expect(cellText("nan")).toBe("nan");
+  expect(cellText("-inf")).toBe("−∞");
+  expect(cellText("True")).toBe("True");
+});
+
+test("a NaN against a number differs, against a NaN it does not", () => {
+  const cell: Cell = { reference: "NaN", candidate: "1", difference: "NaN", relative: null, ulp: null, bits: [null, null] };
+  expect(differs(cell)).toBe(true);
+  expect(differs({ ...cell, candidate: "NaN", difference: 0 })).toBe(false);
+  expect(differs({ ...cell, candidate: "NaN", difference: null })).toBe(false);
+  expect(differs({ ...cell, candidate: null })).toBe(false);
+});

@@ -1,0 +1,49 @@
+// One element as the inspector shows it. Pure: no DOM, no fetch.
+import { numeric, short, type ApiNumber } from "./numbers.js";
+
+export interface Cell {
+  /** The exact values as text: shortest digits that give exactly them back. */
+  reference: string;
+  candidate: string | null;
+  difference: ApiNumber | null;
+  relative: ApiNumber | null;
+  ulp: number | string | null;
+  /** The stored bits, as hex. */
+  bits: [string | null, string | null];
+}
+
+export interface Block {
+  rows: number;
+  cols: number;
+  /** Row-major. */
+  cells: Cell[];
+}
+
+/** The number behind a text, for its colour: the real part of a complex one, 1 for true. */
+export function valueOf(text: string): number {
+  const clean = text.trim();
+  if (/^nan$/i.test(clean)) return NaN;
+  if (/^\+?inf(inity)?$/i.test(clean)) return Infinity;
+  if (/^-inf(inity)?$/i.test(clean)) return -Infinity;
+  if (clean === "true" || clean === "True") return 1;
+  if (clean === "false" || clean === "False") return 0;
+  const first = /^\(?([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)/i.exec(clean);
+  return first ? Number(first[1]) : 0;
+}
+
+/** Short enough for a cell; whole numbers stay whole. */
+export function cellText(text: string, digits = 4): string {
+  const clean = text.trim();
+  if (/^[-+]?\d+$/.test(clean)) return clean.length <= 9 ? clean.replace("-", "−") : short(Number(clean), digits);
+  if (/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(clean)) return short(Number(clean), digits);
+  if (/^-inf(inity)?$/i.test(clean)) return "−∞";
+  if (/^inf(inity)?$/i.test(clean)) return "∞";
+  return clean;
+}
+
+/** Whether two equal-looking cells are the same element: a NaN equals only NaN. */
+export function differs(cell: Cell): boolean {
+  if (cell.candidate === null) return false;
+  const difference = numeric(cell.difference);
+  return difference === null ? cell.reference !== cell.candidate : difference !== 0;
+}
