@@ -1,0 +1,386 @@
+"""How records get from the model's thread to the writer: through a ring of shared memory into a process of its own.
+
+The model's thread pays one copy into memory that is used again and again; hashing and writing happen elsewhere, without
+Python's lock. The ring is bounded: when it is full, the model waits. Because the ring belongs to both processes, the writer
+finishes what was handed over even when the model's process is killed with -9.
+
+Where no process can be started a thread does the same work; `sync=True` writes before returning.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import mmap
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Protocol
+
+from ._writer import Chunk, Keeper, Line, RunWriter
+
+MOST_EVENTS = 64  # that wait for a tensor to go with
+LINE = 64  # what the ring hands out begins at multiples of this, so that every dtype is aligned
+
+
+class Payload(Protocol):
+    """The values of a tensor, not copied yet."""
+
+    nbytes: int
+
+    def copy_into(self, target: memoryview) -> None:
+        """Writes the values, row-major and little-endian."""
+
+    def bytes(self) -> Chunk:
+        """The same values in place, where they lie like that."""
+
+
+class Channel(Protocol):
+    """Where a recorder puts its records. Not thread-safe; the recorder holds a lock."""
+
+    def tensor(self, line: Line, payload: Payload | None) -> None: ...
+    def event(self, line: Line) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+    def problem(self) -> str | None: ...
+    def dropped(self) -> int: ...
+
+
+class Direct:
+    """Writes at once: slower for the model, and nothing is ever under way."""
+
+    def __init__(self, folder: Path, fsync: bool) -> None:
+        self._keeper = Keeper(RunWriter(folder, fsync=fsync))
+
+    def tensor(self, line: Line, payload: Payload | None) -> None:
+        self._keeper.tensor(line, None if payload is None else [payload.bytes()])
+
+    def event(self, line: Line) -> None:
+        self._keeper.event(line)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._keeper.close()
+
+    def problem(self) -> str | None:
+        return self._keeper.why
+
+    def dropped(self) -> int:
+        return self._keeper.dropped
+
+
+class Ring:
+    """Memory handed out and given back in the same order."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self.memory = memory
+        self.view = memoryview(memory)
+        self._used: collections.deque[tuple[int, int]] = collections.deque()
+
+    @property
+    def size(self) -> int:
+        return len(self.view)
+
+    @property
+    def empty(self) -> bool:
+        return not self._used
+
+    def take(self, size: int) -> int | None:
+        """Where `size` bytes are free, or `None` for now."""
+        size = -(-size // LINE) * LINE
+        if not self._used:
+            at = 0 if size <= self.size else None
+        else:
+            head, tail = self._used[0][0], sum(self._used[-1])
+            if tail > head:
+                at = tail if tail + size <= self.size else 0 if size < head else None
+            else:
+                at = tail if tail + size < head else None
+        if at is not None:
+            self._used.append((at, size))
+        return at
+
+    def give_back(self) -> None:
+        """The oldest is free again."""
+        self._used.popleft()
+
+    def take_back(self) -> None:
+        """The newest was not needed."""
+        self._used.pop()
+
+
+class Remote:
+    """Hands records to a writer that runs elsewhere. Messages are JSON; payloads go through the ring."""
+
+    def __init__(self, link: Link, size: int) -> None:
+        self._link = link
+        self._ring = Ring(link.memory(size))
+        self._problem: str | None = None
+        self._dropped = 0
+        self._flushed = 0
+        self._asked = 0
+        # Timings go with the tensor that follows them: half the messages.
+        self._events: list[Line] = []
+
+    def tensor(self, line: Line, payload: Payload | None) -> None:
+        if payload is None or payload.nbytes == 0:
+            self._send(["t", self._with_events(line), None if payload is None else [0, 0]])
+            return
+        at = self._room(payload.nbytes)
+        if at is None:
+            return
+        try:
+            payload.copy_into(self._ring.view[at : at + payload.nbytes])
+        except BaseException:
+            self._ring.take_back()
+            raise
+        self._send(["t", self._with_events(line), [at, payload.nbytes]])
+
+    def _with_events(self, line: Line) -> list[Line]:
+        lines, self._events = [*self._events, line], []
+        return lines
+
+    def _send_events(self) -> None:
+        if self._events:
+            events, self._events = self._events, []
+            self._send(["e", events])
+
+    def _room(self, size: int) -> int | None:
+        if size + LINE > self._ring.size:
+            # Larger than the whole ring: wait until it is empty and make it larger.
+            while not self._ring.empty and self._link.alive:
+                self._read(wait=True)
+            self._ring = Ring(self._link.memory(size + LINE))
+            self._send(["r", size + LINE])
+        self._read(wait=False)
+        while (at := self._ring.take(size)) is None:
+            if not self._link.alive:
+                return None
+            self._read(wait=True)
+        return at
+
+    def event(self, line: Line) -> None:
+        self._events.append(line)
+        if line["k"] != "x" or len(self._events) > MOST_EVENTS:
+            self._send_events()
+
+    def flush(self) -> None:
+        self._send_events()
+        self._asked += 1
+        self._send(["f"])
+        while self._flushed < self._asked and self._link.alive:
+            self._read(wait=True)
+
+    def close(self) -> None:
+        self._send_events()
+        self._send(["c"])
+        while self._link.alive:
+            self._read(wait=True)
+        self._link.close()
+
+    def problem(self) -> str | None:
+        return self._problem
+
+    def dropped(self) -> int:
+        return self._dropped
+
+    def _send(self, message: list[Any]) -> None:
+        try:
+            self._link.send(message)
+        except OSError:
+            self._gone()
+
+    def _read(self, wait: bool) -> None:
+        """What the writer says: `k` a payload was used up, `d` dropped tensors and why, `f` flushed."""
+        for answer in self._link.receive(wait):
+            if answer[0] == "k":
+                self._ring.give_back()
+            elif answer[0] == "f":
+                self._flushed += 1
+            elif answer[0] == "d":
+                self._dropped, self._problem = answer[1], answer[2]
+            elif answer[0] == "gone":
+                self._gone()
+
+    def _gone(self) -> None:
+        self._problem = self._problem or "the process that writes the run ended early; was it killed?"
+
+
+class Link(Protocol):
+    """A way to the writer and back."""
+
+    alive: bool
+
+    def memory(self, size: int) -> mmap.mmap: ...
+    def send(self, message: list[Any]) -> None: ...
+    def receive(self, wait: bool) -> list[list[Any]]: ...
+    def close(self) -> None: ...
+
+
+class ThreadLink:
+    """The writer is a thread of this process."""
+
+    def __init__(self, folder: Path, fsync: bool, size: int) -> None:
+        self.alive = True
+        self._there: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        self._back: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        self._memory = mmap.mmap(-1, size)
+        self._thread = threading.Thread(target=self._run, args=(folder, fsync), name="twinscope-writer", daemon=True)
+        self._thread.start()
+
+    def _run(self, folder: Path, fsync: bool) -> None:
+        try:
+            serve(Keeper(RunWriter(folder, fsync=fsync)), self._there.get, self._back.put, lambda _: self._memory)
+        finally:
+            self._back.put(["gone"])
+
+    def memory(self, size: int) -> mmap.mmap:
+        if len(self._memory) < size:
+            self._memory = mmap.mmap(-1, size)
+        return self._memory
+
+    def send(self, message: list[Any]) -> None:
+        self._there.put(message)
+
+    def receive(self, wait: bool) -> list[list[Any]]:
+        answers: list[list[Any]] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                answers.append(self._back.get(block=wait and not answers))
+        if any(answer[0] == "gone" for answer in answers):
+            self.alive = False
+        return [answer for answer in answers if answer[0] != "gone"]
+
+    def close(self) -> None:
+        self._thread.join()
+
+
+class ProcessLink:
+    """The writer is a process of its own, which outlives this one until it has written everything."""
+
+    def __init__(self, folder: Path, fsync: bool, size: int) -> None:
+        self.alive = True
+        self._fd = os.memfd_create("twinscope-ring")
+        os.ftruncate(self._fd, size)
+        options = json.dumps({"folder": str(folder), "fsync": fsync, "ring": self._fd, "path": sys.path})
+        start = "import json, sys; o = json.loads(sys.argv[1]); sys.path[:] = o['path']; from twinscope._channel import main; main(o)"
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", "-c", start, options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[self._fd],
+            start_new_session=True,  # Ctrl-C is the model's
+            bufsize=0,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._half = b""
+        # Starting takes it a while; until then the ring and the pipe take what comes.
+        os.set_blocking(self._from, False)
+
+    def memory(self, size: int) -> mmap.mmap:
+        if os.fstat(self._fd).st_size < size:
+            os.ftruncate(self._fd, size)
+        return mmap.mmap(self._fd, os.fstat(self._fd).st_size)
+
+    def send(self, message: list[Any]) -> None:
+        data = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        while data:
+            data = data[os.write(self._to, data) :]
+
+    def receive(self, wait: bool) -> list[list[Any]]:
+        if wait:
+            os.set_blocking(self._from, True)
+        try:
+            return self._read_answers()
+        except BlockingIOError:
+            return []
+        finally:
+            os.set_blocking(self._from, False)
+
+    def _read_answers(self) -> list[list[Any]]:
+        data = os.read(self._from, 1 << 16)
+        if not data:
+            self.alive = False
+            return [["gone"]] if self._process.wait() != 0 else []
+        *lines, self._half = (self._half + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        self._process.communicate()
+        os.close(self._fd)
+
+
+def open_channel(folder: Path, *, sync: bool, fsync: bool, buffer: int) -> Channel:
+    if sync:
+        return Direct(folder, fsync)
+    size = -(-max(buffer, 1 << 20) // mmap.PAGESIZE) * mmap.PAGESIZE
+    return Remote(start_link(folder, fsync, size), size)
+
+
+def start_link(folder: Path, fsync: bool, size: int) -> Link:
+    if hasattr(os, "memfd_create") and sys.executable:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            return ProcessLink(folder, fsync, size)
+    return ThreadLink(folder, fsync, size)
+
+
+def serve(keeper: Keeper, get: Any, put: Any, memory: Any) -> None:
+    """The writer's loop, in whatever it runs."""
+    view = memoryview(memory(0))
+    told = 0
+    while True:
+        message = get()
+        kind = message[0]
+        if kind == "t":
+            where = message[2]
+            *events, line = message[1]
+            for event in events:
+                keeper.event(event)
+            keeper.tensor(line, None if where is None else [view[where[0] : where[0] + where[1]]])
+            if where is not None and where[1]:
+                put(["k"])
+        elif kind == "e":
+            for event in message[1]:
+                keeper.event(event)
+        elif kind == "r":
+            view = memoryview(memory(message[1]))
+        elif kind == "c":
+            keeper.close()
+        elif kind == "lost":
+            return keeper.abandon()
+        if keeper.dropped != told or (kind == "c" and keeper.why):
+            told = keeper.dropped
+            put(["d", told, keeper.why])
+        if kind == "f":
+            put(["f"])
+        if kind == "c":
+            return
+
+
+def main(options: dict[str, Any]) -> None:
+    """The writer's process. Its input ends when the model's process does, however it does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keeper = Keeper(RunWriter(Path(options["folder"]), fsync=options["fsync"]))
+    source = os.fdopen(0, "rb", buffering=1 << 16)
+
+    def get() -> list[Any]:
+        line = source.readline()
+        # Half a line is a record that was not handed over.
+        return json.loads(line) if line.endswith(b"\n") else ["lost"]
+
+    def put(answer: list[Any]) -> None:
+        with contextlib.suppress(OSError):  # nobody is there any more to hear it
+            os.write(1, json.dumps(answer).encode() + b"\n")
+
+    def memory(_: int) -> mmap.mmap:
+        return mmap.mmap(options["ring"], os.fstat(options["ring"]).st_size)
+
+    serve(keeper, get, put, memory)

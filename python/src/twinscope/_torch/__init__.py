@@ -1,0 +1,1 @@
+"""Recording torch modules. The only part of the package that imports torch."""
