@@ -1,0 +1,14 @@
+//! `cargo run --example candle RUN`: the transformer in candle, recorded.
+
+use twinscope_capture::{Recorder, candle::FRAMEWORK};
+use twinscope_frameworks::candle_model;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let run = std::env::args_os().nth(1).ok_or("usage: candle RUN")?;
+    let model = candle_model::model()?;
+    let recorder = Recorder::to(&run).label("candle").framework(FRAMEWORK.0, FRAMEWORK.1).overwrite().start()?;
+    model.forward(&candle_model::tokens()?)?;
+    let summary = recorder.finish()?;
+    println!("{} tensors, {} bytes in {}", summary.records, summary.bytes, summary.run.display());
+    Ok(())
+}
