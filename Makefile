@@ -1,9 +1,9 @@
 # Two commands do everything: `make run` shows the product, `make test` proves it.
 CARGO ?= cargo
-SAMPLE = testdata/sample/run.zip
-FAULTS = testdata/faults
+# Property tests draw the same cases every time; `make test PROPTEST_RNG_SEED=2` draws others.
+export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: run build test lint docs bench fuzz fuzz-build corpus fixtures help
+.PHONY: run build test lint docs bench bench-python bench-capture scores fuzz fuzz-build corpus fixtures help ui ui-check e2e python test-frameworks tutorial
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -11,15 +11,28 @@ help: ## what there is
 build: ## the release binary, target/release/twinscope
 	$(CARGO) build --release --locked
 
-run: build ## build, then look into a bundled sample and find the fault of another
-	target/release/twinscope ls $(SAMPLE)
-	target/release/twinscope show $(SAMPLE) '0_query[0, 0, :4, :6]'
-	@echo
-	@# It ends with 1 because the runs diverge, which is what it is asked to show.
-	target/release/twinscope diff $(FAULTS)/reference.pth $(FAULTS)/rope_theta.over_bf16.pth || test $$? -eq 1
+run: build ## build, then open the demo in the browser: two runs of a small transformer, one with a fault
+	target/release/twinscope demo
 
 test: lint docs fuzz-build ## everything CI runs: format, lints, docs, fuzz targets compile, all tests
 	$(CARGO) test --workspace --locked
+	$(MAKE) ui-check e2e python
+
+ui: ## build the page anew: ui/ -> crates/server/ui-dist (needs Node; `make run` does not)
+	scripts/ui.sh build
+
+ui-check: ## the page: types, unit tests, and that what is committed equals a rebuild
+	scripts/ui.sh check
+
+e2e: ## the page in headless Chromium against the real binary
+	scripts/ui.sh e2e
+
+python: ## the Python tests, in an environment of their own (the first time downloads torch)
+	CARGO='$(CARGO)' scripts/python.sh
+
+bench-python: ## what capturing a torch model costs, as ratios
+	CARGO='$(CARGO)' scripts/python.sh --setup
+	target/python/bin/python scripts/bench_python.py
 
 lint:
 	$(CARGO) fmt --all --check
@@ -28,8 +41,24 @@ lint:
 docs:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 
+# candle and burn, with a lock file and a target folder of their own: nothing of them is compiled for the product.
+FRAMEWORKS = $(CARGO) test --manifest-path integrations/Cargo.toml --target-dir target/integrations --locked
+test-frameworks: ## capture in real frameworks: candle, burn, candle-transformers' BERT
+	$(CARGO) fmt --manifest-path integrations/Cargo.toml --all --check
+	$(FRAMEWORKS) --workspace
+
+tutorial: ## docs/tutorial-bert-nan.md, step by step (downloads 84 MB once)
+	scripts/tutorial.sh
+
+bench-capture: ## what recording costs, as ratios
+	scripts/bench_capture.sh
+
 fuzz-build: # The targets compile with the stable toolchain; only running them needs cargo-fuzz and nightly.
 	$(CARGO) check --manifest-path fuzz/Cargo.toml --locked --quiet
+
+scores: ## where and why, scored over the recorded faults and over every fault the demo can have
+	$(CARGO) test --release --locked -p twinscope --test faults -- --nocapture
+	TWINSCOPE_SCORES=all $(CARGO) test --release --locked -p twinscope-demo --test causes -- --nocapture --test-threads 1
 
 FUZZ_SECONDS ?= 600
 fuzz: ## run every fuzz target for FUZZ_SECONDS (needs cargo-fuzz and a nightly toolchain)

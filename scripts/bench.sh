@@ -15,3 +15,19 @@ if python3 -c 'import numpy' 2>/dev/null; then python=python3; else
   python3 -m venv .venv && .venv/bin/pip install --quiet -r scripts/fixtures.txt && python=.venv/bin/python
 fi
 "$python" scripts/bench_diff.py target/release/twinscope "${TWINSCOPE_BENCH_GIB:-2}"
+echo "== the server: windows and cells of a large tensor beside a small one, memory, an upload beside curl to a bare sink, many pairs, many clients"
+python3 scripts/bench_server.py target/release/twinscope "${TWINSCOPE_BENCH_SERVER_GIB:-4}"
+
+echo "causes: what they add to a diff of a small diverged run (best of 5, seconds with and without)"
+python3 - <<'PY'
+import subprocess, time
+def best(*flags):
+    runs = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run(["target/release/twinscope", "diff", "testdata/faults/reference.pth", "testdata/faults/rope_theta.over_bf16.pth", *flags], capture_output=True)
+        runs.append(time.perf_counter() - start)
+    return min(runs)
+whole, bare = best(), best("--no-causes")
+print(f"  {whole:.3f} with, {bare:.3f} without: {whole - bare:.3f} s for the causes")
+PY

@@ -1,4 +1,4 @@
-//! Sources to terminal: `twinscope diff`, `ls`, `show`, `stats`.
+//! Sources to terminal: `twinscope diff`, `ls`, `show`, `stats`; and to the browser: `twinscope serve`.
 //!
 //! Data goes to stdout, everything else to stderr. Exit codes: 0 done, 2 not; of `diff` also 1, they differ.
 
@@ -23,7 +23,8 @@ const NOT_DONE: u8 = 2;
 
 const EXAMPLES: &str = "\
 Examples:
-  twinscope diff hf_run.pt our_run.pt            where they diverge, bug or rounding
+  twinscope hf_run.pt our_run.pt                 both in the browser, to look around
+  twinscope diff hf_run.pt our_run.pt            where they diverge, bug or rounding, and why
   twinscope ls model.safetensors                 what is in it, in execution order
   twinscope ls run.tar.gz --only '0_*' --json    the first layer, for a script
   twinscope show dump.pt '0_query[0, :, 5:9]'    values, NumPy slice syntax
@@ -34,7 +35,7 @@ A SOURCE is a .pt .pth .bin .ckpt .pkl .pt2 .safetensors .npy .npz .gguf .onnx .
 .msgpack file, a sharded *.index.json, an archive or a folder of these, or `-` for standard
 input. Nothing in a file is ever executed.";
 
-/// Finds where two runs of the same neural network part ways, and whether it matters.
+/// Finds where two runs of the same neural network part ways, whether it matters, and why.
 ///
 /// Compares sources, lists what they hold, shows values and measures them. Files are read through a memory map, headers first;
 /// pickles are never executed.
@@ -48,7 +49,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parsed() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -75,6 +76,29 @@ fn main() -> ExitCode {
         }
         Ok(()) => ExitCode::from(code),
     }
+}
+
+/// `serve` is what is meant when no command is named: by nothing at all, by its options, or by a file.
+fn parsed() -> Result<Cli, clap::Error> {
+    use clap::error::ErrorKind;
+    let mut args: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let error = match Cli::try_parse_from(&args) {
+        Ok(cli) => return Ok(cli),
+        Err(error) => error,
+    };
+    // A misspelt command is no file; whoever writes a path means one.
+    let names_a_file = || args[1..].iter().any(|arg| std::path::Path::new(arg).exists() || arg.to_string_lossy().contains('/'));
+    let meant = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => true,
+        ErrorKind::InvalidSubcommand => names_a_file(),
+        ErrorKind::UnknownArgument => args.get(1).is_some_and(|arg| arg.to_string_lossy().starts_with('-')),
+        _ => false,
+    };
+    if !meant {
+        return Err(error);
+    }
+    args.insert(args.len().min(1), "serve".into());
+    Cli::try_parse_from(&args)
 }
 
 /// clap's own words; with `--json` the document is still there.

@@ -47,7 +47,7 @@ pub(crate) struct Opening {
 
 /// An opened source and the part of it the user asked for.
 pub(crate) struct Opened {
-    pub(crate) source: Box<dyn TensorSource>,
+    pub(crate) source: Arc<dyn TensorSource>,
     only: Option<GlobSet>,
     bar: Arc<Bar>,
 }
@@ -63,17 +63,27 @@ impl Opening {
 
     pub(crate) fn open(&self, path: &Path) -> anyhow::Result<Opened> {
         let only = self.globs()?;
-        let limits = Limits { inflate_ratio: self.max_ratio, ..Limits::default() };
         let bar = Arc::new(Bar::new());
+        bar.watch(path.display().to_string());
+        let source = twinscope_formats::open(path, &self.options(Some(Arc::clone(&bar) as Arc<dyn Progress>)));
+        bar.clear();
+        Ok(Opened { source: source?.into(), only, bar })
+    }
+
+    /// How sources are opened, wherever it is done.
+    pub(crate) fn options(&self, progress: Option<Arc<dyn Progress>>) -> OpenOptions {
         let cache = match &self.cache_dir {
             Some(dir) => Cache::new(dir.clone(), self.cache_size),
             None => Cache::in_default_dir(self.cache_size),
         };
-        let cache = Arc::new(cache.with_progress(Arc::clone(&bar) as Arc<dyn Progress>));
-        bar.watch(path.display().to_string());
-        let source = twinscope_formats::open(path, &OpenOptions { limits, cache, raw: self.raw.clone() });
-        bar.clear();
-        Ok(Opened { source: source?, only, bar })
+        let cache = progress.into_iter().fold(cache, Cache::with_progress);
+        let limits = Limits { inflate_ratio: self.max_ratio, ..Limits::default() };
+        OpenOptions { limits, cache: Arc::new(cache), raw: self.raw.clone() }
+    }
+
+    /// A source that is in memory already.
+    pub(crate) fn hold(&self, source: Arc<dyn TensorSource>) -> anyhow::Result<Opened> {
+        Ok(Opened { source, only: self.globs()?, bar: Arc::new(Bar::new()) })
     }
 
     /// `--only` as it was given.

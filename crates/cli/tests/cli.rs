@@ -454,16 +454,19 @@ fn help_lists_the_commands_there_are() {
     assert_snapshot!(sample().run(&["-h"]), @r"
     exit code: 0
     ----- stdout -----
-    Finds where two runs of the same neural network part ways, and whether it matters
+    Finds where two runs of the same neural network part ways, whether it matters, and why
 
     Usage: twinscope [OPTIONS] <COMMAND>
 
     Commands:
-      diff   Say whether two sources agree, and where they stop agreeing
-      ls     List names, dtypes, shapes and sizes, in execution order
-      show   Print values, NumPy slice syntax
-      stats  Measure every tensor: count, mean, std, min, max, NaN, Inf, zeros, norm
-      help   Print this message or the help of the given subcommand(s)
+      demo     Compare two runs of a small built-in transformer, one of them with a known fault
+      diff     Say whether two sources agree, where they stop agreeing, and why
+      explain  Say why one pair differs: every hypothesis tried, how much each explains
+      ls       List names, dtypes, shapes and sizes, in execution order
+      serve    Look at sources in the browser
+      show     Print values, NumPy slice syntax
+      stats    Measure every tensor: count, mean, std, min, max, NaN, Inf, zeros, norm
+      help     Print this message or the help of the given subcommand(s)
 
     Options:
       -h, --help     Print help (see more with '--help')
@@ -481,7 +484,8 @@ fn help_lists_the_commands_there_are() {
           --threads <N>        Threads to work with [default: one for each core]
 
     Examples:
-      twinscope diff hf_run.pt our_run.pt            where they diverge, bug or rounding
+      twinscope hf_run.pt our_run.pt                 both in the browser, to look around
+      twinscope diff hf_run.pt our_run.pt            where they diverge, bug or rounding, and why
       twinscope ls model.safetensors                 what is in it, in execution order
       twinscope ls run.tar.gz --only '0_*' --json    the first layer, for a script
       twinscope show dump.pt '0_query[0, :, 5:9]'    values, NumPy slice syntax

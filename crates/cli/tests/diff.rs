@@ -94,6 +94,7 @@ fn the_first_divergence_is_named_with_its_numbers() {
     exit code: 1
     ----- stdout -----
     DIVERGED at 1_query (pair 5 of 8): rel L2 0.5; the 4 before it agree exactly
+    Why: candidate = reference x 1.5, which is 3/2; explains 100.000 % of the difference
     rel L2  ····▇▇▇▇  (log, ▁ 1e-3 to █ 1; · identical)
                 ^ 1_query
     8 pairs: 4 identical, 4 diverged (1 by itself, 3 inherited)
@@ -154,6 +155,37 @@ fn a_dimension_of_one_is_dropped() {
         let values = f32s(&noise(5, reference.iter().product::<u64>() as usize));
         let found = verdict(npy("<f4", reference, &values), npy("<f4", candidate, &values));
         assert_eq!((found.0, found.1.as_str(), found.3), (0, "identical", Some(0)), "{}", found.2);
+    }
+}
+
+#[test]
+fn rank_zeros_slice_is_found_by_value_and_measured_as_numpy_does() {
+    // NumPy: r = ((arange(8 * 64 * 76 * 64) * 7919 % 2003 - 1001) / 512).astype(f4).reshape(8, 64, 76, 64); c = r[:1], every 997th from 500 times 1.5.
+    let many: Vec<f32> = (0..8 * 64 * 76 * 64i64).map(|i| (i * 7919 % 2003 - 1001) as f32 / 512.0).collect();
+    let few: Vec<f32> = (0..64 * 76 * 64).map(|i| many[i] * if i % 997 == 500 { 1.5 } else { 1.0 }).collect();
+    let folder = two(npy("<f4", &[8, 64, 76, 64], &f32s(&many)), npy("<f4", &[1, 64, 76, 64], &f32s(&few)));
+    let (code, report) = json(&folder, &["diff", "r", "c", "--json"]);
+    let pair = &report["pairs"][0];
+    assert_eq!((code, pair["verdict"].as_str()), (1, Some("diverged")), "{pair}");
+    assert!(pair["layout"]["text"].as_str().is_some_and(|text| text.contains("rank zero's slice")), "{}", pair["layout"]);
+    assert_eq!(pair["layout"]["by"], "values");
+    let totals = &pair["totals"];
+    assert_eq!((totals["differing"].as_u64(), totals["compared"].as_u64()), (Some(311), Some(64 * 76 * 64)), "{totals}");
+    assert_eq!((totals["max_abs"].as_f64(), &totals["argmax"]), (Some(0.975_585_937_5), &serde_json::json!([0, 2, 58, 21])));
+    for (got, numpy) in [
+        (&totals["mean_abs"], 0.000_488_996_505_737_304_7),
+        (&totals["mse"], 0.000_318_331_276_311_686_2),
+        (&totals["mean_rel"], 0.000_333_016_378_837_719_3),
+        (&totals["rel_l2"], 0.015_798_634_988_565_177),
+        (&totals["cosine"], 0.999_875_473_807_117_3),
+        (&totals["reference"]["mean"], 3.145_870_409_513_774_6e-5),
+        (&totals["reference"]["std"], 1.129_327_984_021_627),
+        (&totals["candidate"]["mean"], 2.963_919_388_620_477e-5),
+        (&totals["candidate"]["std"], 1.130_032_456_165_343_6),
+    ] {
+        // 1e-12 of the mean of absolute values, which is about 1 for the means.
+        let scale = if numpy < 1e-4 { 1.0 } else { numpy };
+        assert!(got.as_f64().is_some_and(|got| (got - numpy).abs() <= 1e-12 * scale), "{got}, NumPy {numpy}");
     }
 }
 
@@ -498,6 +530,7 @@ fn a_batch_is_a_report_each_and_a_summary() {
 
     == other
     DIVERGED at 1_query (pair 5 of 8): rel L2 0.5; the 4 before it agree exactly
+    Why: candidate = reference x 1.5, which is 3/2; explains 100.000 % of the difference
     rel L2  ····▇▇▇▇  (log, ▁ 1e-3 to █ 1; · identical)
                 ^ 1_query
     8 pairs: 4 identical, 4 diverged (1 by itself, 3 inherited)

@@ -1,7 +1,10 @@
 //! One file for each command: its arguments and its `run`.
 
+mod demo;
 mod diff;
+mod explain;
 mod ls;
+mod serve;
 mod show;
 mod stats;
 
@@ -10,8 +13,11 @@ use std::{io::Write, path::Path};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    Demo(Box<demo::Demo>),
     Diff(Box<diff::Diff>),
+    Explain(Box<explain::Explain>),
     Ls(ls::Ls),
+    Serve(serve::Serve),
     Show(show::Show),
     Stats(stats::Stats),
 }
@@ -19,8 +25,11 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(&self, opening: &Opening, out: &mut dyn Write) -> anyhow::Result<u8> {
         match self {
+            Command::Demo(demo) => demo.run(opening, out),
             Command::Diff(diff) => diff.run(opening, out),
+            Command::Explain(explain) => explain.run(opening, out),
             Command::Ls(ls) => ls.run(opening, out),
+            Command::Serve(serve) => serve.run(opening, out),
             Command::Show(show) => show.run(opening, out),
             Command::Stats(stats) => stats.run(opening, out),
         }
@@ -28,8 +37,11 @@ impl Command {
 
     pub(crate) fn source(&self) -> &Path {
         match self {
+            Command::Demo(_) => Path::new(""),
             Command::Diff(diff) => diff.source(),
+            Command::Explain(explain) => explain.source(),
             Command::Ls(ls) => &ls.source,
+            Command::Serve(serve) => serve.source(),
             Command::Show(show) => &show.source,
             Command::Stats(stats) => &stats.source,
         }

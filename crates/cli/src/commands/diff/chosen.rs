@@ -12,7 +12,7 @@ use twinscope_compare::{
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "What is compared with what")]
-pub(super) struct Chosen {
+pub(in crate::commands) struct Chosen {
     /// Rules in the order they are tried: manual, layer_stage, exact, normalized, pattern, plugin, fuzzy, shape, values, exec:PROG
     #[arg(long = "match", value_name = "RULES")]
     rules: Option<String>,
@@ -40,6 +40,9 @@ pub(super) struct Chosen {
     /// Allowed difference in itself; with it NumPy's rule decides alone
     #[arg(long, value_name = "DIFFERENCE")]
     atol: Option<f64>,
+    /// Do not look for the causes of divergences
+    #[arg(long)]
+    no_causes: bool,
     /// All of these from a file, TOML or JSON; flags win
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -49,7 +52,7 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    pub(super) fn settings(&self, opening: &Opening) -> anyhow::Result<Settings> {
+    pub(in crate::commands) fn settings(&self, opening: &Opening) -> anyhow::Result<Settings> {
         let mut settings = match &self.config {
             Some(path) => Settings::from_text(&text_of(path)?).map_err(|error| within(path, &error))?,
             None => Settings::default(),
@@ -61,6 +64,7 @@ impl Chosen {
         settings.fuzzy_threshold = self.fuzzy_threshold.unwrap_or(settings.fuzzy_threshold);
         settings.rtol = self.rtol.or(settings.rtol);
         settings.atol = self.atol.or(settings.atol);
+        settings.causes &= !self.no_causes;
         replace(&mut settings.only, opening.only().to_vec());
         replace(&mut settings.skip, self.skip.clone());
         replace(&mut settings.patterns, self.pattern.iter().map(|text| pattern(text)).collect());

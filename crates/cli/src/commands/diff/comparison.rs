@@ -12,23 +12,46 @@ use std::{
     sync::{Arc, OnceLock},
 };
 use twinscope_compare::{
-    Report, Settings, Side, engine,
+    Report, Settings, Side,
+    causes::{self, Explained, Scene},
+    engine,
     engine::{Part, Plan},
     mapfile,
     noise::Measures,
     plan_alone,
     settings::MapEntry,
 };
+use twinscope_tensor::TensorSource;
+
+/// One side: to be opened, or in memory already.
+#[derive(Clone)]
+pub(in crate::commands) enum Given {
+    Path(PathBuf),
+    Held(Arc<dyn TensorSource>),
+}
+
+impl Given {
+    fn open(&self, opening: &Opening) -> anyhow::Result<Opened> {
+        match self {
+            Given::Path(path) => opening.open(path),
+            Given::Held(source) => opening.hold(Arc::clone(source)),
+        }
+    }
+
+    fn is_stdin(&self) -> bool {
+        matches!(self, Given::Path(path) if path == Path::new("-"))
+    }
+}
 
 /// What to compare and how.
-#[derive(Clone, Debug)]
-pub(super) struct Comparison {
-    pub(super) reference: PathBuf,
+#[derive(Clone)]
+pub(in crate::commands) struct Comparison {
+    pub(in crate::commands) reference: Given,
     /// `None`: every tensor of the reference against every other.
-    pub(super) candidate: Option<PathBuf>,
-    pub(super) noise: Option<PathBuf>,
-    pub(super) settings: Settings,
-    pub(super) exact: bool,
+    pub(in crate::commands) candidate: Option<Given>,
+    pub(in crate::commands) noise: Option<PathBuf>,
+    pub(in crate::commands) settings: Settings,
+    pub(in crate::commands) exact: bool,
 }
 
 /// What it came to.
@@ -47,6 +70,8 @@ pub(super) struct Compared {
 struct Known {
     planned: OnceLock<Planned>,
     floors: OnceLock<HashMap<usize, Measures>>,
+    /// Everything, with the causes.
+    report: OnceLock<Report>,
 }
 
 struct Planned {
@@ -75,18 +100,45 @@ impl Comparison {
         };
         planned.reference.all_read();
         planned.candidate.all_read();
-        Ok(self.merged(planned, known.floors.get()))
+        Ok(self.merged(planned, &known))
+    }
+
+    /// Compares, then looks into the pair that `find` chooses.
+    pub(in crate::commands) fn explain(
+        &self,
+        opening: &Opening,
+        find: impl FnOnce(&Report) -> anyhow::Result<usize>,
+    ) -> anyhow::Result<(Report, usize, Explained)> {
+        let known = Arc::new(Known::default());
+        let bar = Arc::new(Measuring::new());
+        let work = {
+            let (comparison, opening, known, bar) = (self.clone(), opening.clone(), Arc::clone(&known), Arc::clone(&bar));
+            move || comparison.work(&opening, &known, &bar)
+        };
+        let finished = interrupt::unless_stopped(work, || bar.draw());
+        bar.clear();
+        let stopped = || Failure::new("stopped before the pair was examined");
+        finished.ok_or_else(stopped)??;
+        let (planned, report) = known.planned.get().zip(known.report.get()).ok_or_else(stopped)?;
+        let at = find(report)?;
+        let (left, right) = (Side::new(&*planned.reference.source), Side::new(&*planned.candidate.source));
+        let scene = Scene::new(&planned.plan, &left, &right, report);
+        let explained = causes::explain(&scene, at).ok_or_else(|| {
+            let why = report.pairs[at].reason.clone().unwrap_or_else(|| "it has no numbers, or more than are looked at".to_owned());
+            Failure::new(format!("`{}` cannot be examined: {why}", report.pairs[at].name))
+        })?;
+        Ok((report.clone(), at, explained))
     }
 
     fn work(&self, opening: &Opening, known: &Known, bar: &Measuring) -> anyhow::Result<()> {
-        if self.candidate.as_deref().is_some_and(is_stdin) && is_stdin(&self.reference) {
+        if self.candidate.as_ref().is_some_and(Given::is_stdin) && self.reference.is_stdin() {
             return Err(Failure::new("standard input cannot be both sides").into());
         }
-        let reference = Arc::new(opening.open(&self.reference)?);
-        let candidate = match &self.candidate {
-            Some(path) => Arc::new(opening.open(path)?),
-            None => Arc::clone(&reference),
-        };
+        // Both at once: what one has left to unpack at its end is not enough for all threads.
+        let (reference, candidate) =
+            rayon::join(|| self.reference.open(opening), || self.candidate.as_ref().map(|given| given.open(opening)));
+        let reference = Arc::new(reference?);
+        let candidate = candidate.transpose()?.map_or_else(|| Arc::clone(&reference), Arc::new);
         let noise = self.noise.as_ref().map(|path| opening.open(path)).transpose()?;
         let (left, right) = (Side::new(&*reference.source), Side::new(&*candidate.source));
         let mut notes = Vec::new();
@@ -109,13 +161,21 @@ impl Comparison {
             let floors = engine::measured_floors(&left, &Side::new(&*noise.source), &self.settings, bar)?;
             let _ = known.floors.set(floors);
         }
+        let mut report = engine::merge(&planned.plan, engine::taken(&planned.parts), &left, &right, &self.settings, known.floors.get());
+        if !report.partial && self.settings.causes {
+            engine::explain(&planned.plan, &left, &right, &mut report);
+        }
+        let _ = known.report.set(report);
         Ok(())
     }
 
-    fn merged(&self, planned: &Planned, floors: Option<&HashMap<usize, Measures>>) -> Compared {
+    /// The report, or what is known of it when the work was left behind.
+    fn merged(&self, planned: &Planned, known: &Known) -> Compared {
         let Planned { reference, candidate, plan, parts, notes } = planned;
         let (left, right) = (Side::new(&*reference.source), Side::new(&*candidate.source));
-        let mut report = engine::merge(plan, engine::taken(parts), &left, &right, &self.settings, floors);
+        let floors = known.floors.get();
+        let merge = || engine::merge(plan, engine::taken(parts), &left, &right, &self.settings, floors);
+        let mut report = known.report.get().cloned().unwrap_or_else(merge);
         let mut notes = notes.clone();
         if self.noise.is_some() && floors.is_none() {
             report.partial = true;
@@ -123,10 +183,6 @@ impl Comparison {
         }
         Compared { report, map: mapfile::entries(&plan.pairing, &left, &right), alone: plan.alone, notes }
     }
-}
-
-fn is_stdin(path: &Path) -> bool {
-    path == Path::new("-")
 }
 
 /// How much there is to read, as the headers tell it.

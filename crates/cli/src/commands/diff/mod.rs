@@ -11,17 +11,23 @@ use crate::{
     open::Opening,
     render::{diff as report, json},
 };
-use chosen::Chosen;
-use comparison::Comparison;
+pub(super) use chosen::Chosen;
+use comparison::Compared;
+pub(super) use comparison::{Comparison, Given};
 use std::{
     io::Write,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 use twinscope_compare::{Settings, mapfile};
+use twinscope_tensor::TensorSource;
+
+/// A screen of pairs.
+const ROWS: usize = 20;
 
 const SHOWN: &str = "What is shown and written";
 
-/// Say whether two sources agree, and where they stop agreeing
+/// Say whether two sources agree, where they stop agreeing, and why
 ///
 /// Pairs the tensors of both sides, lines them up, measures them and judges: identical, within rounding, or diverged; the first
 /// divergence by itself is where to look. With one source, every tensor is compared with every other.
@@ -47,7 +53,7 @@ pub(crate) struct Diff {
     /// The source in question; without it, every tensor of the first is compared with every other
     candidate: Option<PathBuf>,
     /// One comparison a line: {"reference": "...", "candidate": "...", "name": "...", "settings": {...}}
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "candidate", "save_map", "csv"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "candidate", "save_map", "csv", "html"])]
     batch: Option<PathBuf>,
     #[command(flatten)]
     chosen: Chosen,
@@ -66,8 +72,11 @@ pub(crate) struct Diff {
     /// Write one row for each pair; `-` prints it instead of the report
     #[arg(long, value_name = "FILE", help_heading = SHOWN)]
     csv: Option<PathBuf>,
+    /// Write the report as one HTML file that opens anywhere, without this program
+    #[arg(long, value_name = "FILE", help_heading = SHOWN)]
+    html: Option<PathBuf>,
     /// How many rows of pairs to show
-    #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "all", help_heading = SHOWN)]
+    #[arg(long, value_name = "N", default_value_t = ROWS, conflicts_with = "all", help_heading = SHOWN)]
     limit: usize,
     /// Show every pair, not only those around the first divergence
     #[arg(long, help_heading = SHOWN)]
@@ -99,6 +108,10 @@ impl Diff {
             let format = mapfile::MapFormat::of_extension(path.extension().and_then(|extension| extension.to_str()));
             save(path, &mapfile::write(&compared.map, format))?;
         }
+        if let Some(path) = &self.html {
+            let page = twinscope_server::report_page(&serde_json::to_string(&compared.report)?);
+            save(path, &page.map_err(|problem| Failure::new(problem.detail))?)?;
+        }
         match self.csv.as_deref() {
             Some(path) if path == Path::new("-") => report::csv(&compared.report, out)?,
             path => {
@@ -107,23 +120,17 @@ impl Diff {
                     report::csv(&compared.report, &mut text)?;
                     save(path, &String::from_utf8_lossy(&text))?;
                 }
-                if opening.json {
-                    json::document(out, &compared.report)?;
-                } else {
-                    report::text(&compared.report, &self.rows(compared.alone), out)?;
-                }
+                compared.write(&self.rows(compared.alone), opening.json, out)?;
             }
         }
-        out.flush()?;
-        report::warnings(&compared.report);
-        compared.notes.iter().for_each(|note| report::note(note));
+        compared.warn(out)?;
         Ok(exit::code(&compared.report, self.allow_missing))
     }
 
     fn comparison(&self, reference: &Path, candidate: Option<&Path>, settings: Settings) -> Comparison {
         Comparison {
-            reference: reference.to_owned(),
-            candidate: candidate.map(Path::to_owned),
+            reference: Given::Path(reference.to_owned()),
+            candidate: candidate.map(|path| Given::Path(path.to_owned())),
             noise: self.noise.clone(),
             settings,
             exact: self.exact,
@@ -132,6 +139,36 @@ impl Diff {
 
     fn rows(&self, alone: bool) -> report::Rows {
         report::Rows { limit: if self.all { usize::MAX } else { self.limit }, all: self.all, alone }
+    }
+}
+
+/// Compares two sources in memory and shows what `diff` would.
+pub(super) fn held(
+    [reference, candidate]: [Arc<dyn TensorSource>; 2],
+    all: bool,
+    opening: &Opening,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    interrupt::listen();
+    let settings = Settings { only: opening.only().to_vec(), ..Settings::default() };
+    let (reference, candidate) = (Given::Held(reference), Some(Given::Held(candidate)));
+    let compared = Comparison { reference, candidate, noise: None, settings, exact: false }.run(opening)?;
+    let limit = if all { usize::MAX } else { ROWS };
+    compared.write(&report::Rows { limit, all, alone: false }, opening.json, out)?;
+    compared.warn(out)
+}
+
+impl Compared {
+    fn write(&self, rows: &report::Rows, as_json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+        if as_json { json::document(out, &self.report) } else { report::text(&self.report, rows, out) }
+    }
+
+    /// Says what else there is to say, after the report is out.
+    fn warn(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        out.flush()?;
+        report::warnings(&self.report);
+        self.notes.iter().for_each(|note| report::note(note));
+        Ok(())
     }
 }
 

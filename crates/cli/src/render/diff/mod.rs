@@ -6,6 +6,7 @@ mod csv;
 mod curve;
 mod headline;
 mod pairs;
+mod why;
 
 pub(crate) use csv::csv;
 
@@ -33,6 +34,9 @@ pub(crate) fn text(report: &Report, rows: &Rows, out: &mut dyn Write) -> anyhow:
     let paint = Paint::of_stdout();
     let (sentence, mood) = headline::of(report, rows.alone);
     writeln!(out, "{}", paint.in_colour(mood, &sentence))?;
+    if !rows.alone {
+        why::write(report, paint, out)?;
+    }
     if !rows.alone && report.pairs.len() > 1 {
         curve::write(report, human::stdout_width().unwrap_or(100), paint, out)?;
     }
@@ -167,7 +171,7 @@ impl Paint {
 }
 
 /// Two digits are enough to see how far apart things are.
-fn brief(value: Option<f64>) -> String {
+pub(crate) fn brief(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
         Some(0.0) => "0".to_owned(),
