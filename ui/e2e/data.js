@@ -1,8 +1,8 @@
 // Sources that tests need and no file of testdata is: written here, the same bytes every time.
 import { truncateSync, writeFileSync } from "node:fs";
 
-/** A safetensors file of f32 tensors: `{name: {shape, values}}`. */
-export function safetensors(path, tensors) {
+/** A safetensors file of f32 tensors: `{name: {shape, values}}`, and perhaps a hole at its end that reads as zeros. */
+export function safetensors(path, tensors, hole = null) {
   const header = {};
   const parts = [];
   let at = 0;
@@ -12,10 +12,12 @@ export function safetensors(path, tensors) {
     at += bytes.length;
     parts.push(bytes);
   }
+  if (hole) header[hole.name] = { dtype: "F32", shape: [hole.elements], data_offsets: [at, at + hole.elements * 4] };
   const text = Buffer.from(JSON.stringify(header));
   const length = Buffer.alloc(8);
   length.writeBigUInt64LE(BigInt(text.length));
   writeFileSync(path, Buffer.concat([length, text, ...parts]));
+  if (hole) truncateSync(path, 8 + text.length + at + hole.elements * 4);
 }
 
 export function numbers(count, seed = 1) {
@@ -39,11 +41,7 @@ export function many(reference, candidate, count = 10_000, from = 7000) {
   safetensors(candidate, b);
 }
 
-/** A tensor of zeros that takes no room on disk but long to read. */
-export function sparse(path, elements) {
-  const text = Buffer.from(JSON.stringify({ big: { dtype: "F32", shape: [elements], data_offsets: [0, elements * 4] } }));
-  const length = Buffer.alloc(8);
-  length.writeBigUInt64LE(BigInt(text.length));
-  writeFileSync(path, Buffer.concat([length, text]));
-  truncateSync(path, 8 + text.length + elements * 4);
+/** Some small tensors, and one of zeros after them that takes no room on disk but minutes to read on any machine: a comparison that goes on. */
+export function endless(path, small = {}, elements = 2 ** 36) {
+  safetensors(path, small, { name: "endless", elements });
 }

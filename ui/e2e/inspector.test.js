@@ -1,9 +1,9 @@
 // One pair down to its values: slices, jumps, searches, pictures, histograms, profiles, causes, and ways to take it along.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { after, afterEach, before, test } from "node:test";
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { accessible, closeBrowser, compare, open, page, scratch, serve, shots, TESTDATA } from "./harness.js";
+import { accessible, closeBrowser, closeTabs, compare, decode, eventually, open, page, place, scratch, serve, settled, shots, TESTDATA } from "./harness.js";
 import { numbers, safetensors } from "./data.js";
 
 const folder = scratch();
@@ -14,6 +14,7 @@ before(async () => {
   context = await open();
   session = await compare(server, join(FAULTS, "reference.pth"), join(FAULTS, "rope_theta.over_bf16.pth"));
 });
+afterEach(closeTabs);
 after(async () => {
   await closeBrowser();
   await server.stop();
@@ -26,6 +27,8 @@ const inside = async (name, other = name) => {
   return tab;
 };
 const status = (tab) => tab.getByTestId("status");
+/** What the line at the foot says, once it says it. */
+const says = (tab, expected) => eventually(() => status(tab).innerText(), typeof expected === "string" ? expected : (text) => expected.test(text));
 
 test("it opens on the first ten values of both sides, statistics folded away", async () => {
   const tab = await inside("0_query_final");
@@ -36,7 +39,6 @@ test("it opens on the first ten values of both sides, statistics folded away", a
   }
   assert.equal(await tab.getByTestId("statistics").getAttribute("aria-expanded"), "false");
   await tab.getByTestId("heat-difference").waitFor();
-  await tab.waitForTimeout(300);
   await accessible(tab, "inspector");
   await shots(tab, "inspector");
   await tab.getByTestId("statistics").click();
@@ -81,12 +83,16 @@ test("the largest difference is jumped to and flashes; next and previous differe
   await tab.getByTestId("max").click();
   await tab.locator("td.flash").first().waitFor();
   await tab.getByText(/Largest difference at \[/).waitFor();
-  const largest = await status(tab).innerText();
-  assert.match(largest, /reference .*candidate .*difference .*relative .*ULP .*bits/s);
+  await tab.mouse.move(0, 0);
+  const largest = await says(tab, /reference .*candidate .*difference .*relative .*ULP .*bits/s);
   await tab.keyboard.press("n");
-  await tab.waitForFunction((before) => document.querySelector("[data-testid=status]").innerText !== before, largest);
+  const next = await eventually(() => status(tab).innerText(), (text) => text !== largest && /difference/.test(text));
   await tab.keyboard.press("b");
-  await tab.waitForFunction((before) => document.querySelector("[data-testid=status]").innerText === before, largest);
+  await says(tab, largest);
+  await tab.getByRole("button", { name: "Next difference" }).click();
+  await says(tab, next);
+  await tab.getByRole("button", { name: "Previous difference" }).click();
+  await says(tab, largest);
   await tab.getByLabel("Go to an index").fill("1, 3, 10, 11");
   await tab.getByLabel("Go to an index").press("Enter");
   await tab.waitForURL(/cell=1,3,10,11/);
@@ -96,12 +102,28 @@ test("the largest difference is jumped to and flashes; next and previous differe
   await tab.getByLabel("Search a value or a range").fill("1e-3..10");
   await tab.getByLabel("Search on").selectOption("difference");
   await tab.getByRole("button", { name: "Search" }).click();
-  await tab.waitForFunction(() => /difference/.test(document.querySelector("[data-testid=status]").innerText));
-  const value = (await tab.getByTestId("cells-reference").locator("td").first().getAttribute("title")).match(/reference (\S+)/)[1];
-  await tab.getByLabel("Search a value or a range").fill(value);
-  await tab.getByLabel("Search on").selectOption("reference");
+  // The first in row-major order after the place that was gone to.
+  await eventually(() => tab.url(), (url) => /cell=/.test(url) && !/cell=1,3,10,11/.test(url));
+  const size = (await says(tab, /difference/)).match(/difference (\S+)/)[1].replace("−", "-");
+  assert.ok(Number(size) >= 1e-3 && Number(size) <= 10, `a difference of ${size}`);
+  // A value of each side, taken from the far end of what is shown, is found where it is.
+  for (const side of ["reference", "candidate"]) {
+    await tab.getByLabel("Go to an index").fill("1, 2, 5, 6");
+    await tab.getByLabel("Go to an index").press("Enter");
+    await tab.waitForURL(/cell=1,2,5,6/);
+    const value = (await says(tab, /\[1, 2, 5, 6\].*bits/s)).match(new RegExp(`${side} (\\S+)`))[1];
+    await tab.getByLabel("Go to an index").fill("0, 0, 0, 0");
+    await tab.getByLabel("Go to an index").press("Enter");
+    await tab.waitForURL(/cell=0,0,0,0/);
+    await tab.getByLabel("Search a value or a range").fill(value);
+    await tab.getByLabel("Search on").selectOption(side);
+    await tab.getByRole("button", { name: "Search" }).click();
+    await says(tab, new RegExp(`${side} ${value.replaceAll(".", "\\.")}\\b`));
+    await tab.waitForURL(/cell=(?!0,0,0,0)/);
+  }
+  await tab.getByLabel("Search a value or a range").fill("12345.5");
   await tab.getByRole("button", { name: "Search" }).click();
-  await tab.waitForFunction((value) => document.querySelector("[data-testid=status]").innerText.includes(`reference ${value}`), value);
+  await tab.getByText("No value of the candidate is 12345.5").waitFor();
   await tab.getByRole("button", { name: "Next NaN or Inf" }).click();
   await tab.getByText("There is neither NaN nor infinity").waitFor();
   tab.fine();
@@ -113,8 +135,7 @@ test("a NaN is found and shown as one", async () => {
   await tab.getByTestId("first").click();
   await tab.getByTestId("cells-reference").waitFor();
   await tab.getByRole("button", { name: "Next NaN or Inf" }).click();
-  await tab.waitForFunction(() => /NaN/i.test(document.querySelector("[data-testid=status]").innerText));
-  await tab.waitForTimeout(300);
+  await says(tab, /(reference|candidate) NaN/i);
   await shots(tab, "nan");
   tab.fine();
 });
@@ -123,8 +144,9 @@ test("cells are walked with arrows and the pointer tells both exact values", asy
   const tab = await inside("0_query_final");
   const grid = tab.getByTestId("cells-reference");
   await grid.locator("td").nth(12).hover();
-  assert.match(await status(tab).innerText(), /\[0, 0, 1, 2\]/);
+  await says(tab, /\[0, 0, 1, 2\]\s+reference \S+\s+candidate \S+\s+difference \S+\s+relative \S+\s+ULP \S+\s+bits [0-9a-f]+ \/ [0-9a-f]+/);
   await grid.locator("td").nth(12).click();
+  await tab.waitForURL(/cell=0,0,1,2/);
   await grid.focus();
   await tab.keyboard.press("ArrowDown");
   await tab.keyboard.press("ArrowRight");
@@ -136,15 +158,14 @@ test("heatmaps: linked cursor, zoom to readable cells, pan, scales, shared range
   const tab = await inside("0_gate");
   const heat = tab.getByTestId("heat-difference").getByRole("img");
   await heat.waitFor();
+  await settled(tab);
   await heat.scrollIntoViewIfNeeded();
-  const box = await heat.boundingBox();
+  const box = await place(heat);
   await tab.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
-  await tab.locator(".picture .cursor").nth(2).waitFor();
-  assert.equal(await tab.locator(".picture .cursor").count(), 3, "one cursor in each picture");
-  await tab.waitForFunction(() => /reference/.test(document.querySelector("[data-testid=status]").innerText));
+  await eventually(() => tab.locator(".picture .cursor").count(), 3, "one cursor in each picture");
+  await says(tab, /reference/);
   for (let step = 0; step < 12; step += 1) await tab.mouse.wheel(0, -200);
   await tab.getByText("every value is a cell").waitFor();
-  await tab.waitForTimeout(300);
   await shots(tab, "zoomed");
   await tab.mouse.down();
   await tab.mouse.move(box.x + 10, box.y + 10, { steps: 4 });
@@ -159,6 +180,9 @@ test("heatmaps: linked cursor, zoom to readable cells, pan, scales, shared range
   await tab.keyboard.press("ArrowDown");
   const [download] = await Promise.all([tab.waitForEvent("download"), tab.getByRole("button", { name: "Save the difference as PNG" }).click()]);
   assert.match(download.suggestedFilename(), /difference\.png$/);
+  const picture = decode(readFileSync(await download.path()));
+  const colours = new Set(Array.from({ length: 200 }, (_, nth) => picture.rgb((nth * 37) % picture.width, (nth * 53) % picture.height).join()));
+  assert.ok(colours.size > 3, `${colours.size} colours in the picture`);
   tab.fine();
 });
 
@@ -170,6 +194,8 @@ test("histograms, profiles and statistics are a click away", async () => {
   await tab.getByRole("button", { name: /Profiles/ }).click();
   await tab.getByLabel("Measure of the profiles").selectOption("max_abs");
   const bars = tab.getByRole("img", { name: "dim 2, 11 bars" });
+  await bars.waitFor();
+  await settled(tab);
   await bars.click();
   await tab.waitForURL(/cell=/);
   await tab.getByTestId("statistics").click();
@@ -200,8 +226,9 @@ test("the layout is told in words, the candidate is seen as it lies, and both si
   await tab.getByLabel("independent indices for each side").check();
   await tab.getByLabel("candidate dim 0, index").fill("1");
   await tab.getByLabel("candidate dim 0, index").press("Enter");
+  await eventually(() => tab.getByLabel("candidate dim 0, index").inputValue(), "1");
   await tab.getByRole("button", { name: "copy settings" }).click();
-  assert.equal(await tab.getByLabel("candidate dim 0, index").inputValue(), "0");
+  await eventually(() => tab.getByLabel("candidate dim 0, index").inputValue(), "0");
   await tab.getByRole("button", { name: "both flattened" }).click();
   tab.fine();
 });
@@ -218,7 +245,7 @@ test("tensors of no dimension to seven are shown", async () => {
     else {
       await tab.getByTestId("cells-reference").locator("td").first().waitFor();
       await tab.getByTestId("max").click();
-      await tab.waitForFunction(() => /difference/.test(document.querySelector("[data-testid=status]").innerText));
+      await says(tab, /difference/);
     }
     tab.fine();
     await tab.close();
@@ -249,10 +276,21 @@ test("the link opens on the very value, and code and files are taken along", asy
   await tab.getByTestId("max").click();
   await tab.waitForURL(/cell=/);
   await tab.getByRole("button", { name: "Copy link" }).click();
+  await tab.getByText("Link copied").waitFor();
   const link = await tab.evaluate(() => navigator.clipboard.readText());
-  const before = await status(tab).innerText();
+  const before = await says(tab, /difference/);
   const fresh = await page(context, server, link.slice(link.indexOf("#")));
-  await fresh.waitForFunction((before) => document.querySelector("[data-testid=status]")?.innerText === before, before);
+  await says(fresh, before);
+  // The same tab follows a link to another value of the same tensor, and keeps its place when the session is loaded anew.
+  await fresh.evaluate((hash) => (location.hash = hash), link.slice(link.indexOf("#")).replace(/cell=[\d,]+/, "cell=1,1,1,1"));
+  await says(fresh, /\[1, 1, 1, 1\]/);
+  await fresh.keyboard.press("m");
+  await says(fresh, before);
+  const renamed = await fetch(`${server.url}/api/v1/sessions/${session}`, { method: "PATCH", headers: { "content-type": "application/json" }, body: JSON.stringify({ name: "linked" }) });
+  assert.equal(renamed.status, 200);
+  await eventually(() => fresh.title(), (title) => title.startsWith("linked"));
+  await settled(fresh);
+  assert.equal(await status(fresh).innerText(), before);
   for (const [item, part] of [["NumPy", "np.testing.assert_allclose"], ["PyTorch", "torch.testing.assert_close"], ["Command line", "twinscope show"]]) {
     await tab.getByTestId("menu-copy").click();
     await tab.getByRole("menuitem", { name: item }).click();
@@ -277,7 +315,6 @@ test("it is usable on a small screen", async () => {
   await shots(tab, "small-overview");
   await tab.getByTestId("first").click();
   await tab.getByTestId("cells-reference").waitFor();
-  await tab.waitForTimeout(400);
   await shots(tab, "small-inspector");
   const wide = await tab.evaluate(() => document.documentElement.scrollWidth > innerWidth);
   assert.equal(wide, false, "nothing hangs over the side");

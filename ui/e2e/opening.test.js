@@ -1,9 +1,9 @@
 // The first screen: paths with completion, dropped files and folders, tabs, swap, uploads that stop and go on, recent sessions.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { after, afterEach, before, test } from "node:test";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { accessible, closeBrowser, compare, open, page, scratch, serve, shots, TESTDATA } from "./harness.js";
+import { accessible, closeBrowser, closeTabs, compare, drop, eventually, open, page, scratch, serve, shots, TESTDATA } from "./harness.js";
 import { numbers, safetensors } from "./data.js";
 
 const folder = scratch();
@@ -12,6 +12,7 @@ before(async () => {
   server = await serve([], { roots: [folder] });
   context = await open();
 });
+afterEach(closeTabs);
 after(async () => {
   await closeBrowser();
   await server.stop();
@@ -29,8 +30,9 @@ test("two typed paths are completed, compared and shown", async () => {
   await reference.fill(join(FAULTS, "refer"));
   await tab.getByRole("option", { name: /reference\.pth/ }).first().waitFor();
   await reference.press("ArrowDown");
+  await eventually(() => reference.getAttribute("aria-activedescendant"), "reference-choice-0");
   await reference.press("Enter");
-  assert.match(await reference.inputValue(), /faults\/reference\.pth$/);
+  await eventually(() => reference.inputValue(), (path) => /faults\/reference\.pth$/.test(path));
   const candidate = tab.getByLabel("Candidate: path");
   await candidate.fill(join(FAULTS, "rope"));
   await tab.getByRole("option", { name: /rope_theta/ }).first().click();
@@ -46,7 +48,11 @@ test("a path outside of the roots, and one that does not exist, are said", async
   await tab.getByLabel("Candidate: path").fill(join(FAULTS, "nothing.pth"));
   await tab.getByLabel("Candidate: path").press("Escape");
   await tab.getByTestId("go").click();
-  await tab.getByRole("alert").first().waitFor();
+  await tab.getByRole("alert").filter({ hasText: "/etc/passwd" }).first().waitFor();
+  await tab.getByLabel("Reference: path").fill(join(FAULTS, "reference.pth"));
+  await tab.getByTestId("go").click();
+  await tab.getByRole("alert").filter({ hasText: "nothing.pth" }).first().waitFor();
+  await shots(tab, "open-problem");
   tab.fine(["status of 4"]);
 });
 
@@ -55,8 +61,8 @@ test("sides are swapped", async () => {
   await tab.getByLabel("Reference: path").fill("one");
   await tab.getByLabel("Candidate: path").fill("two");
   await tab.getByRole("button", { name: "Swap sides" }).click();
-  assert.equal(await tab.getByLabel("Reference: path").inputValue(), "two");
-  assert.equal(await tab.getByLabel("Candidate: path").inputValue(), "one");
+  await eventually(() => tab.getByLabel("Reference: path").inputValue(), "two");
+  await eventually(() => tab.getByLabel("Candidate: path").inputValue(), "one");
   tab.fine(["status of 4"]);
 });
 
@@ -65,7 +71,7 @@ test("tabs follow what is given: an archive against a file is mixed, and shapes 
   await tab.getByLabel("Reference: path").fill(join(TESTDATA, "sample/run.zip"));
   await tab.getByLabel("Candidate: path").fill(join(FAULTS, "reference.pth"));
   await tab.getByRole("tab", { name: "Mixed", selected: true }).waitFor();
-  assert.ok(await tab.getByRole("radio", { name: /by shape/ }).isChecked());
+  await eventually(() => tab.getByRole("radio", { name: /by shape/ }).isChecked(), true);
   await tab.getByRole("radio", { name: /by name/ }).check();
   await tab.getByLabel("Candidate: path").press("Escape");
   await tab.getByTestId("go").click();
@@ -81,7 +87,7 @@ test("one source is explored: its tensors, one of them, and all pairs", async ()
   await tab.getByTestId("go").click();
   const rows = tab.getByTestId("tensors").getByRole("row");
   await tab.getByRole("button", { name: "embed", exact: true }).waitFor();
-  assert.ok((await rows.count()) > 10);
+  await eventually(() => rows.count(), (count) => count > 10);
   await accessible(tab, "explore");
   await shots(tab, "explore");
   await tab.getByLabel("Filter tensors").fill("layer_out");
@@ -89,7 +95,7 @@ test("one source is explored: its tensors, one of them, and all pairs", async ()
   await tab.getByRole("button", { name: "1_layer_out" }).click();
   await tab.getByTestId("cells-reference").waitFor();
   await tab.getByRole("button", { name: "Next NaN or Inf" }).click();
-  await tab.waitForFunction(() => /value NaN/i.test(document.querySelector("[data-testid=status]").innerText));
+  await eventually(() => tab.getByTestId("status").innerText(), (text) => /value NaN/i.test(text));
   await tab.keyboard.press("Escape");
   await tab.getByTestId("all-pairs").click();
   await tab.getByTestId("pairs").waitFor();
@@ -152,11 +158,11 @@ test("an upload shows its progress, is paused, resumed and cancelled", async () 
   const tab = await page(context, server);
   const link = await context.newCDPSession(tab);
   await link.send("Network.enable");
-  await link.send("Network.emulateNetworkConditions", { offline: false, latency: 0, downloadThroughput: -1, uploadThroughput: 6 * 1024 * 1024 });
+  await link.send("Network.emulateNetworkConditions", { offline: false, latency: 0, downloadThroughput: -1, uploadThroughput: 512 * 1024 });
   await tab.getByLabel("Reference: file").setInputFiles(path);
   const bar = tab.getByRole("progressbar", { name: /Upload of large.npy/ });
   await bar.waitFor();
-  await tab.waitForFunction(() => Number(document.querySelector("progress")?.value) > 1e6);
+  await eventually(() => bar.evaluate((each) => each.value), (value) => value > 100_000);
   await tab.getByRole("button", { name: "Pause" }).click();
   await tab.getByText(/paused/).waitFor();
   await link.send("Network.emulateNetworkConditions", { offline: false, latency: 0, downloadThroughput: -1, uploadThroughput: -1 });

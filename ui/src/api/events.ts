@@ -6,7 +6,8 @@ import { json } from "./http.js";
 import type { Schemas } from "./schemas.js";
 
 export type ServerEvent = Schemas["Event"];
-export type Heard = { kind: "event"; event: ServerEvent } | { kind: "snapshot"; sessions: Schemas["SessionRow"][] };
+/** `lost`: the stream broke, and the browser tries again by itself. */
+export type Heard = { kind: "lost" } | { kind: "event"; event: ServerEvent } | { kind: "snapshot"; sessions: Schemas["SessionRow"][] };
 
 type Listener = (heard: Heard) => void;
 
@@ -43,6 +44,7 @@ class Events {
       this.#tell(heard);
       channel.postMessage(heard);
     };
+    source.onerror = () => pass({ kind: "lost" });
     source.onmessage = (message: MessageEvent<string>) => pass({ kind: "event", event: JSON.parse(message.data) as ServerEvent });
     source.addEventListener("snapshot", (message) => {
       const { sessions } = JSON.parse((message as MessageEvent<string>).data) as { sessions: Schemas["SessionRow"][] };
@@ -59,7 +61,9 @@ class Events {
         if (found.snapshot) this.#tell({ kind: "snapshot", sessions: found.snapshot });
         for (const event of found.events) this.#tell({ kind: "event", event });
       } catch {
-        // The server may be back in a moment; what was missed comes as a snapshot.
+        // The server may be back in a moment; what was missed then comes as a snapshot.
+        since = null;
+        this.#tell({ kind: "lost" });
       }
       await new Promise((done) => setTimeout(done, 400));
     }

@@ -11,6 +11,9 @@ export class OverviewState {
   text = $state("");
   show = $state.raw<ReadonlySet<Verdict | "leftover">>(new Set());
   selected = $state<string | null>(null);
+  /** How far the list is scrolled, and whether someone has done anything in it: until then it shows the first divergence. */
+  scrolled = 0;
+  touched = false;
   /** Groups that were opened or closed by hand, by grouping and key. */
   #hand = $state.raw<ReadonlyMap<string, boolean>>(new Map());
 

@@ -4,27 +4,39 @@ import { format, parse, type Route } from "../logic/url.js";
 
 class RouteState {
   now = $state.raw<Route>(parse(location.hash));
+  /** The address that is shown: the browser tells of each change later, of its own and of ours. */
+  #shown = location.hash;
 
   start() {
-    addEventListener("hashchange", () => (this.now = parse(location.hash)));
+    addEventListener("hashchange", () => {
+      if (location.hash !== this.#shown) this.#take();
+    });
+  }
+
+  #take() {
+    this.#shown = location.hash;
+    this.now = parse(location.hash);
   }
 
   /** Where to begin when the address says nothing. */
   beginAt(hash: string) {
     if (this.now.screen !== "open") return;
     history.replaceState(null, "", hash);
-    this.now = parse(hash);
+    this.#take();
   }
 
-  /** A step that Back undoes. */
+  /** A step that Back undoes. It is taken at once: the next key belongs to the new screen. */
   to(route: Route) {
     location.hash = format(route);
+    this.#take();
   }
 
   /** The same place, told more exactly: no step of its own. */
   refine(route: Route) {
     const hash = format(route);
-    if (hash !== location.hash) history.replaceState(null, "", hash);
+    if (hash === location.hash) return;
+    history.replaceState(null, "", hash);
+    this.#shown = location.hash;
   }
 }
 

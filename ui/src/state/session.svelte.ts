@@ -28,6 +28,10 @@ export class SessionState {
   loads = $state(0);
   #revision = 0;
   #stop: (() => void) | null = null;
+  #loading: Promise<void> | null = null;
+  /** How often it was asked for, and how often this tab changed it. */
+  #wanted = 0;
+  #changes = 0;
 
   constructor(id: string) {
     this.id = id;
@@ -64,15 +68,38 @@ export class SessionState {
     this.#stop = null;
   }
 
-  async load() {
+  /** Done when something is shown that was asked for after the call. One request at a time, so that no older answer comes after a newer. */
+  load(): Promise<void> {
+    this.#wanted += 1;
+    this.#loading ??= this.#loadWanted().finally(() => (this.#loading = null));
+    return this.#loading;
+  }
+
+  async #loadWanted() {
+    let answered: number;
+    do {
+      answered = this.#wanted;
+      await this.#loadOnce();
+    } while (answered !== this.#wanted);
+  }
+
+  async #loadOnce() {
+    const changes = this.#changes;
     try {
       const doc = await api.session(this.id);
-      this.#take(doc);
       // Before the first pairs are known there is nothing to ask for; they come as events.
-      if (doc.headline !== null || (doc.state === "running" && doc.progress.pairs_total > 0)) await this.#loadPairs();
+      const paired = doc.headline !== null || (doc.state === "running" && doc.progress.pairs_total > 0);
+      const found = paired ? await api.pairs(this.id) : null;
+      // What was asked for before a change of this tab tells of the past; the change asks again.
+      if (changes !== this.#changes) return;
+      this.#take(doc);
+      if (found) this.#takePairs(found);
+      this.missing = null;
     } catch (error) {
       if (error instanceof Problem && error.status === 409) return;
-      this.missing = error instanceof Error ? error.message : String(error);
+      // What is shown stays when the server is away for a while; it is asked again once it is heard of.
+      if (this.doc !== null && !(error instanceof Problem && error.status === 404)) messages.fail(error);
+      else this.missing = error instanceof Error ? error.message : String(error);
     }
   }
 
@@ -91,8 +118,7 @@ export class SessionState {
     this.partial = headline?.partial ?? false;
   }
 
-  async #loadPairs() {
-    const found = await api.pairs(this.id);
+  #takePairs(found: Schemas["PairsDoc"]) {
     this.#revision = found.revision;
     const rows = found.pairs.map(pairRow);
     this.pinned = found.pinned ? rows.map((row) => row.key) : null;
@@ -105,9 +131,10 @@ export class SessionState {
   }
 
   #hear(heard: Heard) {
+    if (heard.kind === "lost") return;
     if (heard.kind === "snapshot") {
-      const row = heard.sessions.find((session) => session.session === this.id);
-      if (row && row.state !== this.state) void this.load();
+      // The stream began anew: whatever was told in between was not heard.
+      if (heard.sessions.some((session) => session.session === this.id)) void this.load();
       return;
     }
     const { event } = heard;
@@ -146,6 +173,7 @@ export class SessionState {
   async #do(work: () => Promise<Schemas["SessionDoc"] | void>): Promise<boolean> {
     try {
       const doc = await work();
+      this.#changes += 1;
       if (doc) this.#take(doc);
       await this.load();
       return true;
