@@ -72,8 +72,10 @@ fn main() {
 
 /// Where cargo keeps the source of a dependency.
 fn crate_source(name: &str) -> PathBuf {
+    // Of this platform alone: the packages of others were not fetched, and nothing is fetched here.
+    let platform = env::var("TARGET").expect("cargo says what it builds for");
     let output = Command::new(env::var_os("CARGO").expect("cargo says who it is"))
-        .args(["metadata", "--format-version", "1", "--offline"])
+        .args(["metadata", "--format-version", "1", "--offline", "--locked", "--filter-platform", &platform])
         .current_dir(env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where we are"))
         .output()
         .expect("cargo runs");

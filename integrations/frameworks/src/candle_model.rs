@@ -1,6 +1,6 @@
 //! The transformer in candle. Its layers come from `twinscope_capture::candle::nn` instead of `candle_nn`; that and the taps is all.
 
-use crate::{EPSILON, HEADS, HIDDEN, LAYERS, MLP, TOKENS, VOCABULARY, weights};
+use crate::{EPSILON, Fault, HEADS, HIDDEN, LAYERS, MLP, TOKENS, VOCABULARY, weights};
 use candle_core::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{VarBuilder, ops::softmax};
 use std::collections::HashMap;
@@ -18,19 +18,21 @@ struct Attention {
     key: Linear,
     value: Linear,
     output: Linear,
+    scale: f64,
 }
 
 impl Attention {
-    fn load(vb: VarBuilder<'_>) -> Result<Self> {
+    fn load(vb: VarBuilder<'_>, fault: Option<Fault>) -> Result<Self> {
         let linear = |name: &str| linear(HIDDEN, HIDDEN, vb.pp(name));
-        Ok(Self { query: linear("query")?, key: linear("key")?, value: linear("value")?, output: linear("output")? })
+        let scale = if fault == Some(Fault::NoScale) { 1.0 } else { ((HIDDEN / HEADS) as f64).sqrt() };
+        Ok(Self { query: linear("query")?, key: linear("key")?, value: linear("value")?, output: linear("output")?, scale })
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (batch, tokens, _) = x.dims3()?;
         let heads = |x: Tensor| x.reshape((batch, tokens, HEADS, HIDDEN / HEADS))?.transpose(1, 2)?.contiguous();
         let (q, k, v) = (heads(self.query.forward(x)?)?, heads(self.key.forward(x)?)?, heads(self.value.forward(x)?)?);
-        let scores = (q.matmul(&k.t()?)? / ((HIDDEN / HEADS) as f64).sqrt())?;
+        let scores = (q.matmul(&k.t()?)? / self.scale)?;
         let probabilities = softmax(&scores, D::Minus1).tap_with(Tap::new("attn").role(Role::Attention).dims("b h s t"))?;
         let context = probabilities.matmul(&v)?.transpose(1, 2)?.reshape((batch, tokens, HIDDEN)).tap("attn.context")?;
         self.output.forward(&context)
@@ -44,22 +46,26 @@ struct Layer {
     norm2: LayerNorm,
     up: Linear,
     down: Linear,
+    tanh: bool,
 }
 
 impl Layer {
-    fn load(vb: VarBuilder<'_>) -> Result<Self> {
+    fn load(vb: VarBuilder<'_>, fault: Option<Fault>) -> Result<Self> {
+        let epsilon = if fault == Some(Fault::Epsilon) { 1e-2 } else { EPSILON };
         Ok(Self {
             norm1: layer_norm(HIDDEN, EPSILON, vb.pp("norm1"))?,
-            attn: Attention::load(vb.pp("attn"))?,
-            norm2: layer_norm(HIDDEN, EPSILON, vb.pp("norm2"))?,
+            attn: Attention::load(vb.pp("attn"), fault)?,
+            norm2: layer_norm(HIDDEN, epsilon, vb.pp("norm2"))?,
             up: linear(HIDDEN, MLP, vb.pp("mlp.up"))?,
             down: linear(MLP, HIDDEN, vb.pp("mlp.down"))?,
+            tanh: fault == Some(Fault::TanhGelu),
         })
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let x = (x + self.attn.forward(&self.norm1.forward(x)?)?).tap("residual")?;
-        let up = self.up.forward(&self.norm2.forward(&x)?)?.gelu_erf().tap("mlp.gelu")?;
+        let up = self.up.forward(&self.norm2.forward(&x)?)?;
+        let up = if self.tanh { up.gelu() } else { up.gelu_erf() }.tap("mlp.gelu")?;
         (&x + self.down.forward(&up)?).tap("")
     }
 }
@@ -74,10 +80,11 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn load(vb: VarBuilder<'_>) -> Result<Self> {
+    pub fn load(vb: VarBuilder<'_>, fault: Option<Fault>) -> Result<Self> {
+        let layer = |layer: usize| Layer::load(vb.pp(format!("layers.{layer}")), fault.filter(|_| layer == 1));
         Ok(Self {
             embed: embedding(VOCABULARY, HIDDEN, vb.pp("embed"))?,
-            layers: (0..LAYERS).map(|layer| Layer::load(vb.pp(format!("layers.{layer}")))).collect::<Result<_>>()?,
+            layers: (0..LAYERS).map(layer).collect::<Result<_>>()?,
             norm: layer_norm(HIDDEN, EPSILON, vb.pp("norm"))?,
             head: linear(HIDDEN, VOCABULARY, vb.pp("head"))?,
         })
@@ -131,7 +138,16 @@ pub fn weights() -> Result<HashMap<String, Tensor>> {
 }
 
 /// The model with its weights, recorded as they are loaded when something records.
-pub fn model() -> Result<Model> {
-    let vb = VarBuilder::from_tensors(weights()?, DType::F32, &Device::Cpu);
-    Model::load(twinscope_capture::candle::weights(vb))
+pub fn model(fault: Option<Fault>) -> Result<Model> {
+    let mut weights = weights()?;
+    if fault == Some(Fault::QueryKey) {
+        for kind in ["weight", "bias"] {
+            let names = ["query", "key"].map(|name| format!("layers.1.attn.{name}.{kind}"));
+            let [query, key] = names.each_ref().map(|name| weights[name].clone());
+            let [first, second] = names;
+            weights.extend([(first, key), (second, query)]);
+        }
+    }
+    let vb = VarBuilder::from_tensors(weights, DType::F32, &Device::Cpu);
+    Model::load(twinscope_capture::candle::weights(vb), fault)
 }

@@ -8,7 +8,7 @@ use twinscope_capture_burn::{self as capture, record};
 use twinscope_frameworks::burn_model as model;
 
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().to_vec().unwrap()
+    tensor.into_data().try_to_vec().unwrap()
 }
 
 fn le(values: &[f32]) -> Vec<u8> {

@@ -19,9 +19,9 @@ fn values(tensor: &Tensor) -> Vec<f32> {
 fn every_layer_records_itself_under_its_path_and_the_output_stays_the_same() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
-    let plain = model::model().unwrap().forward(&model::tokens().unwrap()).unwrap();
+    let plain = model::model(None).unwrap().forward(&model::tokens().unwrap()).unwrap();
     let recorder = Recorder::to(folder.path()).start().unwrap();
-    let recorded = model::model().unwrap().forward(&model::tokens().unwrap()).unwrap();
+    let recorded = model::model(None).unwrap().forward(&model::tokens().unwrap()).unwrap();
     recorder.finish().unwrap();
     assert_eq!(values(&plain), values(&recorded));
 
@@ -44,7 +44,7 @@ fn data_flow_is_known_where_a_recorded_tensor_goes_into_a_layer() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let recorder = Recorder::to(folder.path()).start().unwrap();
-    model::model().unwrap().forward(&model::tokens().unwrap()).unwrap();
+    model::model(None).unwrap().forward(&model::tokens().unwrap()).unwrap();
     recorder.finish().unwrap();
     let source = open(folder.path());
     assert_eq!(inputs(&*source, "layers.0.attn.query"), ["layers.0.norm1", "layers.0.attn.query.weight", "layers.0.attn.query.bias"]);
@@ -122,7 +122,7 @@ fn the_same_model_recorded_twice_is_identical() {
     let folder = tempfile::tempdir().unwrap();
     for run in ["a", "b"] {
         let _recorder = Recorder::to(folder.path().join(run)).without(&[Role::Weight]).start().unwrap();
-        model::model().unwrap().forward(&model::tokens().unwrap()).unwrap();
+        model::model(None).unwrap().forward(&model::tokens().unwrap()).unwrap();
     }
     let report = common::compare(&*open(&folder.path().join("a")), &*open(&folder.path().join("b")));
     assert!(report.pairs.len() > 20 && report.only_reference.is_empty() && report.only_candidate.is_empty());

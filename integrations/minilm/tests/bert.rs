@@ -116,6 +116,7 @@ fn bf16_returns_nan_and_the_first_producer_is_the_minimum_of_the_mask() {
     let report = compare(&f32, &bf16);
     let first = &report.pairs[report.first_divergence().unwrap()];
     assert_eq!(first.name, "attention_mask.minimum");
+    assert_eq!(first.causes.first().map(|cause| cause.kind), Some("nonfinite"), "{:?}", first.causes);
     assert_eq!(report.divergences().len(), 1, "everything after it is inherited");
     assert!(report.only_reference.is_empty() && report.only_candidate.is_empty());
 }

@@ -48,6 +48,11 @@ class Flow:
             return None
         return at[1] if at[0] == _version(tensor) else None
 
+    def is_new(self, tensor: torch.Tensor) -> bool:
+        """Computed from records, and neither one itself nor a view of one."""
+        stored = self._find(tensor)
+        return stored is not None and not stored.places and bool(stored.sources)
+
     def made_from(self, tensor: torch.Tensor) -> tuple[int, ...]:
         """The record that this tensor is, is a view of, or was before it was changed; else those it was computed from."""
         stored = self._find(tensor)

@@ -1,7 +1,7 @@
 """What happens between modules: a function mode that sees every call of torch's functions, and records next to nothing.
 
 It follows data through them (a residual sum, a reshape, a softmax), so that what a module is given is known to come from
-what others returned, and it looks for attention.
+what others returned, and it looks for attention and for choices: see `attention`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from .attention import record_attention
+from . import attention
 from .parallel import local
 from .tree import tensors
 
@@ -41,8 +41,8 @@ class FunctionMode(TorchFunctionMode):
         with run.aside():
             if self._flow:
                 self._follow(args, kwargs, output, in_place)
-            if self._attention and func is torch.nn.functional.scaled_dot_product_attention:
-                record_attention(run, *args, **kwargs)
+            if self._attention and run.frames and (look := attention.WATCHED.get(name)) is not None:
+                look(run, output, *args, **kwargs)
         return output
 
     def _follow(self, args: Any, kwargs: Any, output: Any, in_place: bool) -> None:

@@ -67,10 +67,12 @@ class TorchRun(Run):
         self.busy = _busy
         self._model = model
         self._ops, self._grads, self._params, self._attention = ops, grads, params, attention
-        self._inputs, self._follow, self._step_per_call = inputs, flow, step_per_call
+        self.takes_inputs, self._follow, self._step_per_call = inputs, flow, step_per_call
         self.paused_ns = 0
         self._root_calls = 0
         self._weights: dict[str, list[int]] = {}
+        #: Name and role of what `find` recorded.
+        self._found: dict[int, tuple[str, str]] = {}
         self._stack = contextlib.ExitStack()
 
     # On and off
@@ -145,10 +147,10 @@ class TorchRun(Run):
     def _input(self, frame: Frame, arg: str, value: torch.Tensor, root: bool) -> tuple[int, ...]:
         """The records that an input is, or comes from. What is nobody's output is recorded as this module's input."""
         known = self.flow.same(parallel.local(value))
-        if known is not None and not root:
+        if known is not None and not root and not (self.takes_inputs and reads_the_stream(frame.module)):
             return (known,)
         sources = self.flow.made_from(parallel.local(value))
-        if not root and not self._inputs:
+        if not root and not self.takes_inputs:
             return sources
         facts = parallel.facts(value, frame.module, "in")
         record = self.save(frame.name, value, role="in", arg=arg, call=frame.call, same=known, inputs=list(sources), **facts)
@@ -265,7 +267,19 @@ class TorchRun(Run):
         with self.aside():
             facts = parallel.facts(value, None, "tap") | ({"dims": dims} if dims else {})
             inside = parallel.local(value)
-            return self.save(name, value, role=role, same=self.flow.same(inside), inputs=list(self.flow.made_from(inside)), **facts)
+            same = self.flow.same(inside)
+            if same is not None and self._found.get(same) == (name, role):
+                return same  # attention weights that were found before they were told
+            return self.save(name, value, role=role, same=same, inputs=list(self.flow.made_from(inside)), **facts)
+
+    def find(self, name: str, value: torch.Tensor, *, role: str, **facts: Any) -> int | None:
+        """Records what a function was given or made that no module returns."""
+        inside = parallel.local(value)
+        known = {"same": self.flow.same(inside), "inputs": list(self.flow.made_from(inside)), **facts}
+        record = self.save(name, value, role=role, phase="fwd", **known)
+        if record is not None:
+            self._found[record] = (name, role)
+        return record
 
     def aside(self) -> Aside:
         return Aside(self)
@@ -297,6 +311,13 @@ class Aside:
         self._run.busy.on = self._before
         if not self._before:
             self._run.paused_ns += time.perf_counter_ns() - self._began
+
+
+def reads_the_stream(module: torch.nn.Module) -> bool:
+    """Norms of transformers read the residual stream. Their input is recorded also when another module returned it (that costs a line, no bytes):
+    where one run adds something between modules and the other does not, both have a tensor that shows it."""
+    name = type(module).__name__
+    return "Norm" in name and "BatchNorm" not in name
 
 
 def in_backward() -> bool:
