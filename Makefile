@@ -16,7 +16,7 @@ run: build ## build, then open the demo in the browser: two runs of a small tran
 
 test: lint docs fuzz-build ## everything CI runs: format, lints, docs, fuzz targets compile, all tests
 	$(CARGO) test --workspace --locked
-	$(MAKE) ui-check e2e python
+	$(MAKE) ui-check e2e python test-frameworks
 
 ui: ## build the page anew: ui/ -> crates/server/ui-dist (needs Node; `make run` does not)
 	scripts/ui.sh build
@@ -41,14 +41,11 @@ lint:
 docs:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 
-# candle and burn, with a lock file and a target folder of their own: nothing of them is compiled for the product.
-FRAMEWORKS = $(CARGO) test --manifest-path integrations/Cargo.toml --target-dir target/integrations --locked
-test-frameworks: ## capture in real frameworks: candle, burn, candle-transformers' BERT
-	$(CARGO) fmt --manifest-path integrations/Cargo.toml --all --check
-	$(FRAMEWORKS) --workspace
+test-frameworks: ## capture in real frameworks: candle, burn, candle-transformers' BERT, PyTorch
+	CARGO='$(CARGO)' scripts/frameworks.sh
 
 tutorial: ## docs/tutorial-bert-nan.md, step by step (downloads 84 MB once)
-	scripts/tutorial.sh
+	CARGO='$(CARGO)' scripts/tutorial.sh
 
 bench-capture: ## what recording costs, as ratios
 	scripts/bench_capture.sh

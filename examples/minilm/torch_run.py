@@ -74,7 +74,8 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = self.attention.output(self.attention.self(x, mask), x)
-        return self.output(nn.functional.gelu(self.intermediate.dense(x), approximate=self.approximate), x)
+        activated = nn.functional.gelu(self.intermediate.dense(x), approximate=self.approximate)
+        return self.output(twinscope.record("intermediate", activated, role="out"), x)
 
 
 class Bert(nn.Module):

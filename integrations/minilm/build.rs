@@ -26,7 +26,7 @@ const EDITS: &[(&str, &str, usize)] = &[
         "            .to_dtype(dtype).tap(\"attention_mask.minimum\")?,\n    ).tap(\"attention_mask\")\n}",
         1,
     ),
-    // What no layer computes: scores, probabilities, context, the output of each block.
+    // What no layer computes: scores, probabilities, context, the activation, the output of each block.
     (
         "for layer in self.layers.iter() {",
         "for (index, layer) in self.layers.iter().enumerate() {\n            let _span = twinscope_capture::span!(\"encoder.layer.{index}\");",
@@ -45,6 +45,11 @@ const EDITS: &[(&str, &str, usize)] = &[
     (
         "Ok(context_layer)",
         "(&context_layer).tap_with(Tap::new(\"attention.self\").role(Role::Output).from(&attention_probs).from(&value_layer))",
+        1,
+    ),
+    (
+        "let ys = self.intermediate_act.forward(&hidden_states)?;",
+        "let ys = self.intermediate_act.forward(&hidden_states).tap_with(Tap::new(\"intermediate\").role(Role::Output).from(&hidden_states))?;",
         1,
     ),
     ("Ok(layer_output)", "(&layer_output).tap_with(Tap::new(\"\").role(Role::Output).from(&layer_output))", 1),

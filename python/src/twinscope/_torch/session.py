@@ -147,14 +147,16 @@ class TorchRun(Run):
     def _input(self, frame: Frame, arg: str, value: torch.Tensor, root: bool) -> tuple[int, ...]:
         """The records that an input is, or comes from. What is nobody's output is recorded as this module's input."""
         known = self.flow.same(parallel.local(value))
-        if known is not None and not root and not (self.takes_inputs and reads_the_stream(frame.module)):
+        stream = self.takes_inputs and reads_the_stream(frame.module)
+        if known is not None and not root and not stream:
             return (known,)
         sources = self.flow.made_from(parallel.local(value))
         if not root and not self.takes_inputs:
             return sources
         facts = parallel.facts(value, frame.module, "in")
         record = self.save(frame.name, value, role="in", arg=arg, call=frame.call, same=known, inputs=list(sources), **facts)
-        return sources if record is None else (record,)
+        # A second name for a record is not what anything is computed from.
+        return sources if record is None or (known is not None and not root) else (record,)
 
     def _after(self, name: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if in_backward():

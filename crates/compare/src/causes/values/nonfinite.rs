@@ -41,8 +41,8 @@ impl Found {
     }
 }
 
-/// Largest finite f16; what is beyond overflows.
-const F16_MAX: f64 = 65504.0;
+/// The largest finite values of dtypes that overflow, the widest first: what is beyond one of them does not fit.
+const LARGEST: [(f64, &str); 2] = [(3.389_531_389_251_535_5e38, "bf16 holds (3.3895e38)"), (65504.0, "f16 holds (65504)")];
 
 impl Hypothesis for NonFinite {
     fn name(&self) -> &'static str {
@@ -74,8 +74,9 @@ impl Hypothesis for NonFinite {
         if let Some(place) = place(case, side == "candidate") {
             text.push_str(&format!(", {place}"));
         }
-        if found.largest > F16_MAX && found.nan == 0 {
-            text.push_str(&format!("; the other side has up to {} there, beyond what f16 holds (65504)", short(found.largest)));
+        let overflow = LARGEST.iter().find(|(most, _)| found.largest > *most && found.nan == 0);
+        if let Some((_, holds)) = overflow {
+            text.push_str(&format!("; the other side has up to {} there, beyond what {holds}", short(found.largest)));
         }
         text.push_str(if proven { "; the rest agrees" } else { "; the rest differs too" });
         Ok(vec![Explanation {
@@ -83,7 +84,7 @@ impl Hypothesis for NonFinite {
             text,
             details: json!({
                 "side": side, "count": found.count(), "nan": found.nan, "inf": found.plus + found.minus, "first": first,
-                "largest_there": found.largest, "overflow": found.largest > F16_MAX && found.nan == 0,
+                "largest_there": found.largest, "overflow": overflow.is_some(),
             }),
             class: Class::Mechanism,
             freedom: 0,
