@@ -4,13 +4,19 @@
 //! there, and leaves the larger magnitude of each pair for the second, which does what is a sum in `f64`. What only has to be found
 //! (a largest one that beats the largest so far) is looked for in `f32` with a threshold that misses nothing; the few blocks that may have
 //! one are looked at again, exactly.
+//!
+//! Of numbers that are all close to each other (no relative difference above a largest one below a half) the first loop is shorter: they have one
+//! sign, none is 0 alone, and their differences are exact in `f32`. That is tried first, and taken back where it does not hold.
 
 use super::pair::{abs, eight_counts, four, total, wide};
 use crate::{
     kernel::Sums,
     totals::{Asked, Light},
 };
-use std::{arch::x86_64::*, mem::MaybeUninit};
+use std::{
+    arch::{asm, x86_64::*},
+    mem::MaybeUninit,
+};
 
 /// Elements of a part: both sides, what is left for the second loop and the next part fit the first-level cache.
 const PART: usize = 1024;
@@ -34,9 +40,11 @@ pub(super) struct Room(MaybeUninit<[f32; 3 * PART]>);
 /// What the first loop finds.
 #[derive(Clone, Copy)]
 pub(super) struct Scan {
-    /// Bits of the largest and the least magnitude of both sides, as those of an f32.
+    /// Bits of the largest and the least magnitude of both sides, as those of an f32. Of close pairs the least is the larger one of its pair.
     largest: u32,
     least: u32,
+    /// Bits of the largest difference, rounded to an f32.
+    most: u32,
     /// How many have equal bits.
     equal: u32,
     /// The most steps of the type between two numbers.
@@ -47,6 +55,28 @@ pub(super) struct Scan {
     over: bool,
     /// Whether a difference is above both thresholds of [`Local`].
     local: bool,
+}
+
+impl Scan {
+    const NOTHING: Self = Self { largest: 0, least: u32::MAX, most: 0, equal: 0, steps: 0, opposite: false, over: false, local: false };
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            largest: self.largest.max(other.largest),
+            least: self.least.min(other.least),
+            most: self.most.max(other.most),
+            equal: self.equal + other.equal,
+            steps: self.steps.max(other.steps),
+            opposite: self.opposite | other.opposite,
+            over: self.over | other.over,
+            local: self.local | other.local,
+        }
+    }
+
+    /// Whether all pairs of a scan for close ones were close, finite and not 0. Of a NaN the sign says nothing, but its bits are large.
+    fn is_close(&self) -> bool {
+        !self.over && self.least > 0 && self.largest < INFINITE && self.most < INFINITE
+    }
 }
 
 /// The thresholds of `|c - r| / max(|r|, rms)`: times the number, and times the rms.
@@ -78,33 +108,35 @@ pub(super) struct Wide {
     sizes: *const f32,
 }
 
-/// What the second loop sums.
-#[derive(Clone, Copy, Default)]
-struct Parts {
-    r: f64,
-    c: f64,
-    r_squares: f64,
-    c_squares: f64,
-    apart: f64,
-    squares: f64,
-    relative: f64,
-    max_abs: f64,
+/// What the second loop sums, while it is apart.
+#[derive(Clone, Copy)]
+struct Sum {
+    r: __m256d,
+    c: __m256d,
+    apart: __m256d,
+    relative: __m256d,
+    r_squares: __m256d,
+    c_squares: __m256d,
+    squares: __m256d,
 }
 
-impl Parts {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            r: self.r + other.r,
-            c: self.c + other.c,
-            r_squares: self.r_squares + other.r_squares,
-            c_squares: self.c_squares + other.c_squares,
-            apart: self.apart + other.apart,
-            squares: self.squares + other.squares,
-            relative: self.relative + other.relative,
-            max_abs: self.max_abs.max(other.max_abs),
-        }
+impl Sum {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn new() -> Self {
+        let zero = _mm256_setzero_pd();
+        Self { r: zero, c: zero, apart: zero, relative: zero, r_squares: zero, c_squares: zero, squares: zero }
     }
 }
+
+/// What a loop over close pairs looks for: only relative differences above the threshold;
+const RELATIVE: u8 = 0;
+/// differences above the threshold compared to the reference, which both kinds of largest one are;
+const REFERENCE: u8 = 1;
+/// relative ones, and compared to the reference ([`Local::of_number`]), each with its own threshold;
+const EITHER: u8 = 2;
+/// relative ones, and apart from them those above both thresholds of [`Local`].
+const LOCAL: u8 = 3;
 
 /// A type whose numbers an f32 holds.
 pub(super) trait Narrow {
@@ -123,6 +155,19 @@ pub(super) trait Narrow {
     /// # Safety
     /// AVX2 and FMA, and `n` elements to read on both sides, at most [`PART`].
     unsafe fn scan<const LOCAL: bool>(r: *const u8, c: *const u8, n: usize, room: &mut Room, threshold: f32, local: Local) -> (Scan, Wide);
+
+    /// As `scan`, with a threshold below a half. Right only when [`Scan::is_close`] says so.
+    ///
+    /// # Safety
+    /// As `scan`.
+    unsafe fn scan_close<const HOW: u8>(
+        r: *const u8,
+        c: *const u8,
+        n: usize,
+        room: &mut Room,
+        threshold: f32,
+        local: Local,
+    ) -> (Scan, Wide);
 }
 
 pub(super) struct F32;
@@ -144,6 +189,12 @@ fn bits(x: __m256) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn abs32(x: __m256) -> __m256 {
     _mm256_andnot_ps(_mm256_set1_ps(-0.0), x)
+}
+
+/// The largest of eight, none negative.
+#[target_feature(enable = "avx2")]
+fn largest_of(x: __m256i) -> u32 {
+    eight_counts(x).into_iter().max().unwrap_or(0)
 }
 
 /// Whether any of eight has its sign set.
@@ -179,7 +230,7 @@ impl Narrow for F32 {
         let magnitude = _mm256_set1_epi32(i32::MAX);
         let threshold = _mm256_set1_ps(threshold);
         let (mut largest, mut least) = (none, magnitude);
-        let (mut equal, mut steps, mut opposite, mut over, mut beyond) = (none, none, none, none, none);
+        let (mut equal, mut steps, mut most, mut opposite, mut over, mut beyond) = (none, none, none, none, none, none);
         let sizes: *mut f32 = room.0.as_mut_ptr().cast();
         for i in (0..n).step_by(8) {
             // SAFETY: eight elements from i lie inside both sides.
@@ -197,6 +248,7 @@ impl Narrow for F32 {
             // Never 0, so that it can be divided by: the least f32 above 0 where both are 0.
             let size = _mm256_max_epi32(high, _mm256_set1_epi32(1));
             let apart = abs32(_mm256_sub_ps(floats(y), floats(x)));
+            most = _mm256_max_epi32(most, bits(apart));
             over = _mm256_or_si256(over, bits(_mm256_fmsub_ps(threshold, floats(size), apart)));
             if LOCAL {
                 beyond = _mm256_or_si256(beyond, local.above(floats(a), apart));
@@ -205,11 +257,60 @@ impl Narrow for F32 {
             unsafe { _mm256_storeu_si256(sizes.add(i).cast(), size) };
         }
         let scan = Scan {
-            largest: eight_counts(largest).into_iter().max().unwrap_or(0),
+            largest: largest_of(largest),
             least: eight_counts(least).into_iter().min().unwrap_or(0),
+            most: largest_of(most),
             equal: eight_counts(equal).into_iter().sum(),
-            steps: eight_counts(steps).into_iter().max().unwrap_or(0),
+            steps: largest_of(steps),
             opposite: any_sign(opposite),
+            over: any_sign(over),
+            local: any_sign(beyond),
+        };
+        (scan, Wide { r: r.cast(), c: c.cast(), sizes })
+    }
+
+    #[inline(never)]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn scan_close<const HOW: u8>(
+        r: *const u8,
+        c: *const u8,
+        n: usize,
+        room: &mut Room,
+        threshold: f32,
+        local: Local,
+    ) -> (Scan, Wide) {
+        let none = _mm256_setzero_si256();
+        let magnitude = _mm256_set1_epi32(i32::MAX);
+        let threshold = _mm256_set1_ps(threshold);
+        let (mut largest, mut least) = (none, magnitude);
+        let (mut equal, mut steps, mut most, mut over, mut beyond) = (none, none, none, none, none);
+        let sizes: *mut f32 = room.0.as_mut_ptr().cast();
+        for i in (0..n).step_by(8) {
+            // SAFETY: eight elements from i lie inside both sides.
+            let (x, y) = unsafe { (_mm256_loadu_si256(r.add(4 * i).cast()), _mm256_loadu_si256(c.add(4 * i).cast())) };
+            // Of one sign, the larger bits are those of the larger magnitude.
+            let size = _mm256_and_si256(_mm256_max_epu32(x, y), magnitude);
+            largest = _mm256_max_epi32(largest, size);
+            least = _mm256_min_epi32(least, size);
+            equal = _mm256_sub_epi32(equal, _mm256_cmpeq_epi32(x, y));
+            steps = _mm256_max_epi32(steps, _mm256_abs_epi32(_mm256_sub_epi32(x, y)));
+            let apart = abs32(_mm256_sub_ps(floats(y), floats(x)));
+            most = _mm256_max_epi32(most, bits(apart));
+            let size_of_r = abs32(floats(x));
+            over = _mm256_or_si256(over, above::<HOW>(threshold, local, floats(size), size_of_r, apart));
+            if HOW == LOCAL {
+                beyond = _mm256_or_si256(beyond, local.above(size_of_r, apart));
+            }
+            // SAFETY: n is at most PART, so eight have room from i.
+            unsafe { _mm256_store_si256(sizes.add(i).cast(), size) };
+        }
+        let scan = Scan {
+            largest: largest_of(largest),
+            least: eight_counts(least).into_iter().min().unwrap_or(0),
+            most: largest_of(most),
+            equal: eight_counts(equal).into_iter().sum(),
+            steps: largest_of(steps),
+            opposite: false,
             over: any_sign(over),
             local: any_sign(beyond),
         };
@@ -235,12 +336,10 @@ impl Narrow for Bf16 {
         let magnitude = _mm256_set1_epi16(i16::MAX);
         let threshold = _mm256_set1_ps(threshold);
         let (mut largest, mut least) = (none, magnitude);
-        let (mut equal, mut steps, mut opposite, mut over, mut beyond) = (none, none, none, none, none);
+        let (mut equal, mut steps, mut most, mut opposite, mut over, mut beyond) = (none, none, none, none, none, none);
         let rs: *mut f32 = room.0.as_mut_ptr().cast();
         // SAFETY: the room has three times PART.
         let (cs, sizes) = unsafe { (rs.add(PART), rs.add(2 * PART)) };
-        // A bf16 is the upper half of an f32: shifting takes the even places there, masking leaves the odd ones.
-        let halves = |x: __m256i| [_mm256_slli_epi32::<16>(x), _mm256_and_si256(x, _mm256_set1_epi32(0xffff_0000_u32 as i32))];
         for i in (0..n).step_by(16) {
             // SAFETY: sixteen elements from i lie inside both sides.
             let (x, y) = unsafe { (_mm256_loadu_si256(r.add(2 * i).cast()), _mm256_loadu_si256(c.add(2 * i).cast())) };
@@ -257,6 +356,7 @@ impl Narrow for Bf16 {
             let (xs, ys, ss) = (halves(x), halves(y), halves(size));
             for k in 0..2 {
                 let apart = abs32(_mm256_sub_ps(floats(ys[k]), floats(xs[k])));
+                most = _mm256_max_epi32(most, bits(apart));
                 over = _mm256_or_si256(over, bits(_mm256_fmsub_ps(threshold, floats(ss[k]), apart)));
                 if LOCAL {
                     beyond = _mm256_or_si256(beyond, local.above(abs32(floats(xs[k])), apart));
@@ -272,6 +372,7 @@ impl Narrow for Bf16 {
         let scan = Scan {
             largest: u32::from(sixteen(largest).into_iter().max().unwrap_or(0)) << 16,
             least: u32::from(sixteen(least).into_iter().min().unwrap_or(0)) << 16,
+            most: largest_of(most),
             equal: sixteen(equal).into_iter().map(u32::from).sum(),
             steps: u32::from(sixteen(steps).into_iter().max().unwrap_or(0)),
             opposite: sixteen(opposite).into_iter().any(|signs| signs >> 15 == 1),
@@ -280,6 +381,96 @@ impl Narrow for Bf16 {
         };
         (scan, Wide { r: rs, c: cs, sizes })
     }
+
+    #[inline(never)]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn scan_close<const HOW: u8>(
+        r: *const u8,
+        c: *const u8,
+        n: usize,
+        room: &mut Room,
+        threshold: f32,
+        local: Local,
+    ) -> (Scan, Wide) {
+        // SAFETY: as the caller says. Apart, so that each loop fits the registers.
+        let scan = unsafe { bf16_bits(r, c, n) };
+        let threshold = _mm256_set1_ps(threshold);
+        let (mut most, mut over, mut beyond) = (_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256());
+        let rs: *mut f32 = room.0.as_mut_ptr().cast();
+        // SAFETY: the room has three times PART.
+        let (cs, sizes) = unsafe { (rs.add(PART), rs.add(2 * PART)) };
+        for i in (0..n).step_by(16) {
+            // SAFETY: sixteen elements from i lie inside both sides.
+            let (x, y) = unsafe { (_mm256_loadu_si256(r.add(2 * i).cast()), _mm256_loadu_si256(c.add(2 * i).cast())) };
+            let size = _mm256_and_si256(_mm256_max_epu16(x, y), _mm256_set1_epi16(i16::MAX));
+            let (xs, ys, ss) = (halves(x), halves(y), halves(size));
+            for k in 0..2 {
+                let apart = abs32(_mm256_sub_ps(floats(ys[k]), floats(xs[k])));
+                most = _mm256_max_epi32(most, bits(apart));
+                let size_of_r = abs32(floats(xs[k]));
+                over = _mm256_or_si256(over, above::<HOW>(threshold, local, floats(ss[k]), size_of_r, apart));
+                if HOW == LOCAL {
+                    beyond = _mm256_or_si256(beyond, local.above(size_of_r, apart));
+                }
+                // SAFETY: n is at most PART, so sixteen have room from i.
+                unsafe {
+                    _mm256_store_si256(rs.add(i + 8 * k).cast(), xs[k]);
+                    _mm256_store_si256(cs.add(i + 8 * k).cast(), ys[k]);
+                    _mm256_store_si256(sizes.add(i + 8 * k).cast(), ss[k]);
+                }
+            }
+        }
+        let scan = Scan { most: largest_of(most), over: any_sign(over), local: any_sign(beyond), ..scan };
+        (scan, Wide { r: rs, c: cs, sizes })
+    }
+}
+
+/// What the bits alone say of close pairs.
+///
+/// # Safety
+/// `n` elements, a multiple of 16, to read on both sides.
+#[inline(never)]
+#[target_feature(enable = "avx2")]
+unsafe fn bf16_bits(r: *const u8, c: *const u8, n: usize) -> Scan {
+    let none = _mm256_setzero_si256();
+    let magnitude = _mm256_set1_epi16(i16::MAX);
+    let (mut largest, mut least, mut equal, mut steps) = (none, magnitude, none, none);
+    for i in (0..n).step_by(16) {
+        // SAFETY: sixteen elements from i lie inside both sides.
+        let (x, y) = unsafe { (_mm256_loadu_si256(r.add(2 * i).cast()), _mm256_loadu_si256(c.add(2 * i).cast())) };
+        // Of one sign, the larger bits are those of the larger magnitude.
+        let size = _mm256_and_si256(_mm256_max_epu16(x, y), magnitude);
+        largest = _mm256_max_epi16(largest, size);
+        least = _mm256_min_epi16(least, size);
+        equal = _mm256_sub_epi16(equal, _mm256_cmpeq_epi16(x, y));
+        steps = _mm256_max_epi16(steps, _mm256_abs_epi16(_mm256_sub_epi16(x, y)));
+    }
+    Scan {
+        largest: u32::from(sixteen(largest).into_iter().max().unwrap_or(0)) << 16,
+        least: u32::from(sixteen(least).into_iter().min().unwrap_or(0)) << 16,
+        equal: sixteen(equal).into_iter().map(u32::from).sum(),
+        steps: u32::from(sixteen(steps).into_iter().max().unwrap_or(0)),
+        ..Scan::NOTHING
+    }
+}
+
+/// The sign is set where a difference of close numbers is above a threshold.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn above<const HOW: u8>(threshold: __m256, local: Local, size: __m256, size_of_r: __m256, apart: __m256) -> __m256i {
+    let over = bits(_mm256_fmsub_ps(threshold, if HOW == REFERENCE { size_of_r } else { size }, apart));
+    if HOW != EITHER {
+        return over;
+    }
+    _mm256_or_si256(over, bits(_mm256_fmsub_ps(_mm256_set1_ps(local.of_number), size_of_r, apart)))
+}
+
+/// Sixteen bf16 as f32, those at even places and those at odd ones. A bf16 is the upper half of an f32: shifting takes the even places there,
+/// masking leaves the odd ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn halves(x: __m256i) -> [__m256i; 2] {
+    [_mm256_slli_epi32::<16>(x), _mm256_and_si256(x, _mm256_set1_epi32(0xffff_0000_u32 as i32))]
 }
 
 /// The second loop. The bytes at `next` are asked for meanwhile, `SIZE` for each element; a prefetch never faults, wherever it points.
@@ -288,40 +479,32 @@ impl Narrow for Bf16 {
 /// `n` numbers, a multiple of eight, to read everywhere.
 #[inline(never)]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn sums<const SIZE: usize>(from: &Wide, n: usize, next: [*const u8; 2]) -> Parts {
-    let zero = _mm256_setzero_pd();
-    let (mut r, mut c, mut apart, mut relative, mut most) = (zero, zero, zero, zero, zero);
-    let (mut r_squares, mut c_squares, mut squares) = (zero, zero, zero);
+unsafe fn sums<const SIZE: usize>(from: &Wide, n: usize, next: [*const u8; 2], sum: &mut Sum) {
+    let Sum { mut r, mut c, mut apart, mut relative, mut r_squares, mut c_squares, mut squares } = *sum;
     for i in (0..n).step_by(8) {
         _mm_prefetch::<_MM_HINT_T0>(next[0].wrapping_add(i * SIZE).cast());
         _mm_prefetch::<_MM_HINT_T0>(next[1].wrapping_add(i * SIZE).cast());
         // SAFETY: eight numbers from i can be read, says the caller.
-        let load = |at: *const f32| unsafe { [_mm256_cvtps_pd(_mm_loadu_ps(at.add(i))), _mm256_cvtps_pd(_mm_loadu_ps(at.add(i + 4)))] };
-        let (x, y, size) = (load(from.r), load(from.c), load(from.sizes));
-        let d = [abs(_mm256_sub_pd(y[0], x[0])), abs(_mm256_sub_pd(y[1], x[1]))];
+        let load = |at: *const f32, half: usize| unsafe { _mm256_cvtps_pd(_mm_loadu_ps(at.add(i + 4 * half))) };
+        let mut d = [_mm256_setzero_pd(); 2];
         for k in 0..2 {
-            r = _mm256_add_pd(r, x[k]);
-            c = _mm256_add_pd(c, y[k]);
+            // SAFETY: nothing happens here, but that no load moves across it: with all of them first, sums are moved out of their registers.
+            unsafe { asm!("", options(nostack, preserves_flags)) };
+            let (x, y) = (load(from.r, k), load(from.c, k));
+            r = _mm256_add_pd(r, x);
+            c = _mm256_add_pd(c, y);
+            r_squares = _mm256_fmadd_pd(x, x, r_squares);
+            c_squares = _mm256_fmadd_pd(y, y, c_squares);
+            d[k] = abs(_mm256_sub_pd(y, x));
             apart = _mm256_add_pd(apart, d[k]);
-            r_squares = _mm256_fmadd_pd(x[k], x[k], r_squares);
-            c_squares = _mm256_fmadd_pd(y[k], y[k], c_squares);
             squares = _mm256_fmadd_pd(d[k], d[k], squares);
-            most = _mm256_max_pd(most, d[k]);
         }
+        let size = [load(from.sizes, 0), load(from.sizes, 1)];
         // Two fractions as one: a division takes as long as all the rest. The range of f32, squared, is far inside that of f64.
         let over = _mm256_fmadd_pd(d[0], size[1], _mm256_mul_pd(d[1], size[0]));
         relative = _mm256_add_pd(relative, _mm256_div_pd(over, _mm256_mul_pd(size[0], size[1])));
     }
-    Parts {
-        r: total(r),
-        c: total(c),
-        r_squares: total(r_squares),
-        c_squares: total(c_squares),
-        apart: total(apart),
-        squares: total(squares),
-        relative: total(relative),
-        max_abs: four(most).into_iter().fold(0.0, f64::max),
-    }
+    *sum = Sum { r, c, apart, relative, r_squares, c_squares, squares };
 }
 
 /// The f32 at or next below.
@@ -352,21 +535,46 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
         _ => threshold(best, T::EIGHT_BITS && narrow),
     };
     let tested = asked.rms > 0.0;
-    let exact = T::EIGHT_BITS && narrow && asked.local < NARROW;
+    let exact = T::EIGHT_BITS && narrow && asked.local < NARROW && asked.local_is_quotient;
     let local = Local::new(asked.local, asked.rms, exact);
+    // Nothing is larger relative to the larger one of a pair than to the reference. Where the two largest so far are about the same, what is
+    // above either is rare whatever its size, and finding none says enough.
+    let how = match (tested, asked.local > 0.9 * best) {
+        (false, _) => RELATIVE,
+        (true, true) if !T::EIGHT_BITS => REFERENCE,
+        (true, true) => EITHER,
+        (true, false) => LOCAL,
+    };
+    let close_limit = if how == REFERENCE { limit.min(local.of_number) } else { limit };
     let mut room = Room(MaybeUninit::uninit());
-    let mut parts = Parts::default();
-    let mut all = Scan { largest: 0, least: u32::MAX, equal: 0, steps: 0, opposite: false, over: false, local: false };
+    let mut sum = Sum::new();
+    let mut all = Scan::NOTHING;
+    let (mut try_close, mut looked_for_local) = (narrow, false);
     for start in (0..n).step_by(PART) {
         let count = (n - start).min(PART);
         let (at, to) = (start * T::SIZE, (start + count) * T::SIZE);
         // SAFETY: `count` elements from `start` lie inside both sides.
         let (scan, wide) = unsafe {
             let (r, c) = (r.as_ptr().add(at), c.as_ptr().add(at));
-            if tested {
-                T::scan::<true>(r, c, count, &mut room, limit, local)
-            } else {
-                T::scan::<false>(r, c, count, &mut room, limit, local)
+            let close = try_close.then(|| match how {
+                RELATIVE => T::scan_close::<RELATIVE>(r, c, count, &mut room, close_limit, local),
+                REFERENCE => T::scan_close::<REFERENCE>(r, c, count, &mut room, close_limit, local),
+                EITHER => T::scan_close::<EITHER>(r, c, count, &mut room, close_limit, local),
+                _ => T::scan_close::<LOCAL>(r, c, count, &mut room, close_limit, local),
+            });
+            match close.filter(|(scan, _)| scan.is_close()) {
+                Some(close) => {
+                    looked_for_local |= how == LOCAL;
+                    close
+                }
+                None => {
+                    (try_close, looked_for_local) = (false, true);
+                    if tested {
+                        T::scan::<true>(r, c, count, &mut room, limit, local)
+                    } else {
+                        T::scan::<false>(r, c, count, &mut room, limit, local)
+                    }
+                }
             }
         };
         if scan.largest >= INFINITE {
@@ -374,44 +582,38 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
         }
         let next = [r.as_ptr().wrapping_add(to), c.as_ptr().wrapping_add(to)];
         // SAFETY: the first loop left `count` numbers there.
-        parts = parts.plus(unsafe { sums_of::<T>(&wide, count, next) });
-        all = Scan {
-            largest: all.largest.max(scan.largest),
-            least: all.least.min(scan.least),
-            equal: all.equal + scan.equal,
-            steps: all.steps.max(scan.steps),
-            opposite: all.opposite | scan.opposite,
-            over: all.over | scan.over,
-            local: all.local | scan.local,
-        };
+        unsafe { sums_of::<T>(&wide, count, next, &mut sum) };
+        all = all.plus(scan);
     }
     // A 0 and a -0 are equal; zeros are counted only where there are some.
     let (zeros, equal) = if all.least == 0 { zeros::<T>(r, c) } else { ([0; 2], u64::from(all.equal)) };
     let largest = f64::from(f32::from_bits(all.largest));
     let ends =
         if asked.within == 0.0 || largest > asked.within { [ends::<T>(r), ends::<T>(c)] } else { [(f64::INFINITY, f64::NEG_INFINITY); 2] };
-    let rms = (parts.r_squares / n as f64).sqrt();
+    let (r_squares, c_squares) = (total(sum.r_squares), total(sum.c_squares));
+    let rms = (r_squares / n as f64).sqrt();
     let higher = match best {
         2.0.. => false,
         1.0 => all.opposite,
         _ => all.over,
     };
     let narrow = narrow && !higher;
+    let max_abs = if narrow { f64::from(f32::from_bits(all.most)) } else { most::<T>(r, c, all.most) };
     // Where no relative difference is above the best one, none is larger compared to the reference than this.
     let bound = if narrow { best / (1.0 - best) } else { f64::INFINITY };
     let slack = if T::EIGHT_BITS { 1.0 - 1.0 / (1u64 << 40) as f64 } else { 1.0 };
-    let close = parts.max_abs > 0.0 && (rms == 0.0 || parts.max_abs / rms > asked.local) && bound * slack > asked.local;
-    let ruled_out = tested && !all.local && rms >= asked.rms && (!exact || (narrow && has_gap(rms)));
+    let close = max_abs > 0.0 && (rms == 0.0 || max_abs / rms > asked.local) && bound * slack > asked.local;
+    let ruled_out = tested && !all.local && (!looked_for_local || (rms >= asked.rms && (!exact || (narrow && has_gap(rms)))));
     Some(Light {
         sums: [
-            Sums { sum: parts.r, squares: parts.r_squares, min: ends[0].0, max: ends[0].1, zeros: zeros[0] },
-            Sums { sum: parts.c, squares: parts.c_squares, min: ends[1].0, max: ends[1].1, zeros: zeros[1] },
+            Sums { sum: total(sum.r), squares: r_squares, min: ends[0].0, max: ends[0].1, zeros: zeros[0] },
+            Sums { sum: total(sum.c), squares: c_squares, min: ends[1].0, max: ends[1].1, zeros: zeros[1] },
         ],
         largest,
-        apart: parts.apart,
-        squares: parts.squares,
-        relative: parts.relative,
-        max_abs: parts.max_abs,
+        apart: total(sum.apart),
+        squares: total(sum.squares),
+        relative: total(sum.relative),
+        max_abs,
         higher,
         rms,
         close,
@@ -425,9 +627,9 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
 /// As [`sums`].
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn sums_of<T: Narrow>(from: &Wide, n: usize, next: [*const u8; 2]) -> Parts {
+unsafe fn sums_of<T: Narrow>(from: &Wide, n: usize, next: [*const u8; 2], sum: &mut Sum) {
     // SAFETY: `n` numbers can be read, says the caller.
-    unsafe { if T::SIZE == 4 { sums::<4>(from, n, next) } else { sums::<2>(from, n, next) } }
+    unsafe { if T::SIZE == 4 { sums::<4>(from, n, next, sum) } else { sums::<2>(from, n, next, sum) } }
 }
 
 /// Eight of both sides at a time.
@@ -439,6 +641,21 @@ fn each<T: Narrow>(r: &[u8], c: &[u8], mut visit: impl FnMut(__m256, __m256)) {
         let (r, c) = unsafe { (T::load(r.as_ptr().add(i)), T::load(c.as_ptr().add(i))) };
         visit(r, c);
     }
+}
+
+/// The largest `|c - r|`, of which the bits as an f32 are known: only what rounds to it is looked at.
+#[target_feature(enable = "avx2,fma")]
+fn most<T: Narrow>(r: &[u8], c: &[u8], rounded: u32) -> f64 {
+    let mut most = [_mm256_setzero_pd(); 2];
+    each::<T>(r, c, |x, y| {
+        let apart = bits(abs32(_mm256_sub_ps(y, x)));
+        let same = _mm256_cmpeq_epi32(apart, _mm256_set1_epi32(rounded as i32));
+        if any_sign(same) {
+            let (x, y) = (wide(x), wide(y));
+            most = [0, 1].map(|k| _mm256_max_pd(most[k], abs(_mm256_sub_pd(y[k], x[k]))));
+        }
+    });
+    four(_mm256_max_pd(most[0], most[1])).into_iter().fold(0.0, f64::max)
 }
 
 /// The zeros of each side, and how many pairs are equal.

@@ -56,6 +56,8 @@ pub(crate) struct Asked {
     pub(crate) relative: f64,
     /// The largest `max_local` so far.
     pub(crate) local: f64,
+    /// Whether that is a quotient of two numbers of 8 bits.
+    pub(crate) local_is_quotient: bool,
     /// About the rms of the reference, 0 when it is not worth knowing.
     pub(crate) rms: f64,
     /// Both sides have numbers of both signs at least this large; 0 when nothing is known.
@@ -152,6 +154,49 @@ impl Seen {
     }
 }
 
+/// What blocks of a chunk sum up to before it is added to the state: additions of [`Scaled`] and of moments take their time.
+///
+/// Only blocks whose numbers spread wide compared to their mean are in here, so that `Σx² - (Σx)²/n` of them all is as good as that of each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    count: usize,
+    sides: [Sums; 2],
+    apart: f64,
+    squares: f64,
+    dot: f64,
+    relative: f64,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        let nothing = Sums { sum: 0.0, squares: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY, zeros: 0 };
+        Self { count: 0, sides: [nothing; 2], apart: 0.0, squares: 0.0, dot: 0.0, relative: 0.0 }
+    }
+}
+
+impl Pending {
+    /// Whether the spread of these numbers is at least a 64th of their squares: see [`crate::moments::Moments::of_block`].
+    fn takes(count: usize, sums: &Sums) -> bool {
+        sums.sum * sums.sum <= (63.0 / 64.0) * sums.squares * count as f64
+    }
+
+    fn add(&mut self, count: usize, sides: [&Sums; 2], block: [f64; 4]) {
+        self.count += count;
+        for (all, side) in self.sides.iter_mut().zip(sides) {
+            all.sum += side.sum;
+            all.squares += side.squares;
+            all.min = all.min.min(side.min);
+            all.max = all.max.max(side.max);
+            all.zeros += side.zeros;
+        }
+        let [apart, squares, dot, relative] = block;
+        self.apart += apart;
+        self.squares += squares;
+        self.dot += dot;
+        self.relative += relative;
+    }
+}
+
 /// Codes of a block, and places in it.
 #[derive(Debug, Default)]
 pub(crate) struct Codes {
@@ -160,8 +205,25 @@ pub(crate) struct Codes {
     places: Vec<u32>,
     /// A guess for [`Asked::rms`].
     rms: f64,
+    /// The last [`Asked::local`], and whether it is a quotient.
+    local: (f64, bool),
     /// What the last block sums up to.
     pub(crate) cell: Cell,
+    /// What is not yet in the state.
+    pending: Pending,
+}
+
+/// Whether a number above 0 is a quotient, rounded once, of two numbers of 8 bits.
+fn is_quotient(x: f64) -> bool {
+    if !(f64::MIN_POSITIVE..f64::INFINITY).contains(&x) {
+        return false;
+    }
+    let fraction = x / super::scaled::times_power(1.0, exponent(x));
+    // Of two numbers from 128 to 255, the upper one doubled where it is smaller.
+    (128..256).any(|under| {
+        let over = (fraction * f64::from(under)).round();
+        over / f64::from(under) == fraction && (over < 256.0 || over % 2.0 == 0.0)
+    })
 }
 
 /// What [`Light`] says, with its largest relative difference where it counts.
@@ -233,36 +295,44 @@ impl State {
             let (reference, candidate) = number(at);
             Worst { at: start + at as u64, reference, candidate, imaginary: None }
         };
-        let one = |sum: f64| Scaled::new(sum, [Scale::One; 2]);
         if let Some(sums) = equal_sums([left, right], r, c) {
-            let Some(side) = side(left, r, count, &sums) else { return false };
+            let pends = matches!(left, DType::F32 | DType::Bf16) && sums.squares.is_finite() && Pending::takes(count, &sums);
+            let side = if pends { None } else { side(left, r, count, &sums) };
+            if !pends && side.is_none() {
+                return false;
+            }
             codes.cell = Cell { energy: sums.squares, ..Cell::default() };
             self.first = self.first.or_else(|| Some(worst(0)));
             self.compared += count as u64;
+            let Some(side) = side else {
+                codes.pending.add(count, [&sums, &sums], [0.0, 0.0, sums.squares, 0.0]);
+                return true;
+            };
             self.reference.add(&side);
             self.candidate.add(&side);
-            self.reference_squares = self.reference_squares.plus(one(sums.squares));
-            self.candidate_squares = self.candidate_squares.plus(one(sums.squares));
-            self.dot = self.dot.plus(one(sums.squares));
+            self.insert_products([&sums, &sums], [0.0, 0.0, sums.squares, 0.0]);
             return true;
         }
-        let asked = self.asked(task, codes.rms);
+        let asked = self.asked(task, codes);
         let light = pair.light(r, c, &asked);
         // Blocks are like the one before them. A little less: a guess that is too high tells nothing.
         codes.rms = light.map_or(0.0, |light| if light.close { 0.9 * light.rms } else { 0.0 });
         let [r_sums, c_sums] = light.map_or_else(|| [sums(left, r), sums(right, c)], |light| light.sums);
-        let (reference, candidate, largest) = match light {
-            Some(light) => (light_side(left, r, count, &r_sums), light_side(right, c, count, &c_sums), light.largest),
+        let (sides, largest) = match light {
+            Some(light) => {
+                let pends = Pending::takes(count, &r_sums) && Pending::takes(count, &c_sums);
+                ((!pends).then(|| (light_side(left, r, count, &r_sums), light_side(right, c, count, &c_sums))), light.largest)
+            }
             None => {
-                let Some((reference, candidate)) = side(left, r, count, &r_sums).zip(side(right, c, count, &c_sums)) else { return false };
+                let Some(sides) = side(left, r, count, &r_sums).zip(side(right, c, count, &c_sums)) else { return false };
                 let largest = |sums: &Sums| sums.max.max(-sums.min);
-                (reference, candidate, largest(&r_sums).max(largest(&c_sums)))
+                (Some(sides), largest(&r_sums).max(largest(&c_sums)))
             }
         };
         let highest = exponent(2.0 * largest).max(-1022) + 1023;
         let rms = light.map_or_else(|| (r_sums.squares / count as f64).sqrt(), |light| light.rms);
         let known = Known { rms, limit: asked.local, base: (highest + 1 - 255).max(0) as u16 };
-        let Codes { magnitudes, ulps, places, cell, .. } = codes;
+        let Codes { magnitudes, ulps, places, cell, pending, .. } = codes;
         let room = count.next_multiple_of(16);
         let weight = weight(start);
         if light.is_none() || weight > 0 {
@@ -286,17 +356,18 @@ impl State {
         self.first = self.first.or_else(|| Some(worst(0)));
         self.compared += count as u64;
         self.differing += block.differing;
-        self.reference.add(&reference);
-        self.candidate.add(&candidate);
-        self.apart = self.apart.plus(one(block.apart));
-        self.squares = self.squares.plus(one(block.squares));
-        self.reference_squares = self.reference_squares.plus(one(r_sums.squares));
-        self.candidate_squares = self.candidate_squares.plus(one(c_sums.squares));
         // 2Σrc = Σr² + Σc² - Σ(c - r)², which is as good as summing it unless most of it cancels.
         let both = r_sums.squares + c_sums.squares;
         let dot = 0.5 * (both - block.squares);
-        self.dot = self.dot.plus(one(if dot < both / 64.0 { pair.dot(r, c) } else { dot }));
-        self.relative = self.relative.plus(crate::double::Double::new(block.relative));
+        let dot = if dot < both / 64.0 { pair.dot(r, c) } else { dot };
+        match sides {
+            None => pending.add(count, [&r_sums, &c_sums], [block.apart, block.squares, dot, block.relative]),
+            Some((reference, candidate)) => {
+                self.reference.add(&reference);
+                self.candidate.add(&candidate);
+                self.insert_products([&r_sums, &c_sums], [block.apart, block.squares, dot, block.relative]);
+            }
+        }
         self.max_abs = self.max_abs.max(block.max_abs);
         if block.max_relative > self.max_relative {
             self.max_relative = block.max_relative;
@@ -323,20 +394,48 @@ impl State {
         true
     }
 
+    fn insert_products(&mut self, [r, c]: [&Sums; 2], [apart, squares, dot, relative]: [f64; 4]) {
+        let one = |sum: f64| Scaled::new(sum, [Scale::One; 2]);
+        self.apart = self.apart.plus(one(apart));
+        self.squares = self.squares.plus(one(squares));
+        self.reference_squares = self.reference_squares.plus(one(r.squares));
+        self.candidate_squares = self.candidate_squares.plus(one(c.squares));
+        self.dot = self.dot.plus(one(dot));
+        self.relative = self.relative.plus(crate::double::Double::new(relative));
+    }
+
+    /// Adds what is pending of a chunk, at its end.
+    pub(crate) fn insert_pending(&mut self, codes: &mut Codes) {
+        let Pending { count, sides: [r, c], apart, squares, dot, relative } = std::mem::take(&mut codes.pending);
+        if count == 0 {
+            return;
+        }
+        self.reference.add(&Side::Real(Real::of_usual(count, &r, ONCE)));
+        self.candidate.add(&Side::Real(Real::of_usual(count, &c, ONCE)));
+        self.insert_products([&r, &c], [apart, squares, dot, relative]);
+    }
+
     /// What the blocks so far have shown, here and elsewhere.
-    fn asked(&self, task: &Task<'_>, rms: f64) -> Asked {
-        let within = match (&self.reference, &self.candidate) {
-            (Side::Real(r), Side::Real(c)) => r.max.min(-r.min).min(c.max).min(-c.min).max(0.0),
-            _ => 0.0,
+    fn asked(&self, task: &Task<'_>, codes: &mut Codes) -> Asked {
+        let ends = |side: &Side, sums: &Sums| match side {
+            Side::Real(real) => real.max.max(sums.max).min(-real.min.min(sums.min)),
+            _ => sums.max.min(-sums.min),
         };
+        let [r, c] = &codes.pending.sides;
+        let within = ends(&self.reference, r).min(ends(&self.candidate, c)).max(0.0);
         let seen = task.seen.within();
         if within > seen {
             task.seen.within.fetch_max(within.to_bits(), Ordering::Relaxed);
         }
+        let local = self.max_local.max(task.seen.local());
+        if codes.local.0 != local {
+            codes.local = (local, task.reference.dtype() == DType::Bf16 && is_quotient(local));
+        }
         Asked {
             relative: self.max_relative.max(task.seen.relative()),
-            local: self.max_local.max(task.seen.local()),
-            rms,
+            local,
+            local_is_quotient: codes.local.1,
+            rms: codes.rms,
             within: within.max(seen),
         }
     }

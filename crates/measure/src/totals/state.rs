@@ -253,9 +253,15 @@ impl State {
                 state.insert_opaque(task, width, start, count, values);
                 continue;
             }
-            let fast = task.pair.zip(task.views()).is_some_and(|(pair, (r, c))| {
-                let [left, right] = &mut *bytes;
-                let (r, c) = (r.chunk(start, count, left), c.chunk(start, count, right));
+            let fast = task.pair.zip(task.views()).is_some_and(|(pair, (left, right))| {
+                let [left_bytes, right_bytes] = &mut *bytes;
+                let (r, c) = match in_place {
+                    Some((r, c, widths)) => {
+                        let from = (start - range.start) as usize;
+                        (&r[from * widths[0]..][..count * widths[0]], &c[from * widths[1]..][..count * widths[1]])
+                    }
+                    None => (left.chunk(start, count, left_bytes), right.chunk(start, count, right_bytes)),
+                };
                 state.insert_fast(task, pair, start, r, c, codes)
             });
             // Their sums are known: no need to look again. Should a later block be unusual, all of this is thrown away.
@@ -268,6 +274,7 @@ impl State {
             }
             plain_profiles |= !fast;
         }
+        state.insert_pending(codes);
         // The columns of a chunk are summed row by row while it is still close by.
         if let Some(profiles) = state.profiles.as_mut().filter(|_| !matches!(task.sort, Sort::Opaque { .. })) {
             match in_place.filter(|_| !plain_profiles).zip(task.pair) {
