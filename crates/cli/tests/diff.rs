@@ -383,6 +383,22 @@ fn a_tolerance_decides_alone() {
 }
 
 #[test]
+fn a_tolerance_is_numpys_rule_for_every_element() {
+    let values = [100.0, -100.0, 1.0, 0.0, 0.5];
+    let folder = two(npy("<f4", &[5], &f32s(&values)), npy("<f4", &[5], &f32s(&values.map(|value| value + 0.25))));
+    let beyond = |args: &[&str]| {
+        let (_, report) = json(&folder, &[&["diff", "r", "c", "--json"], args].concat());
+        report["pairs"][0]["totals"]["beyond"].as_u64()
+    };
+    // |c - r| is 0.25 everywhere; only rtol counts the size of the reference.
+    assert_eq!(beyond(&["--atol", "0.25"]), Some(0));
+    assert_eq!(beyond(&["--atol", "0.2"]), Some(5));
+    assert_eq!(beyond(&["--rtol", "0.25"]), Some(2));
+    assert_eq!(beyond(&["--rtol", "0.01"]), Some(3));
+    assert_eq!(beyond(&["--rtol", "0.1", "--atol", "0.21"]), Some(1));
+}
+
+#[test]
 fn a_repeated_run_says_what_rounding_is() {
     let folder = runs(1.001);
     folder.write("again.safetensors", &run(0.9995));

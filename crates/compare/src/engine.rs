@@ -197,8 +197,14 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
         Err(LayoutError::Read(error)) => return part(Outcome::Unreadable { side: "pair", reason: error.to_string() }),
         Err(error) => return part(Outcome::Incomparable(error.to_string())),
     };
+    let aligned = match layout::settle(aligned, &left, &right, &|| !watch.stopped()) {
+        Ok(Some(aligned)) => aligned,
+        Ok(None) => return part(Outcome::NotReached),
+        Err(error) => return part(Outcome::Unreadable { side: "pair", reason: error.to_string() }),
+    };
+    // In the order of NumPy's rule, `atol + rtol * |r|`.
     let tolerance =
-        (settings.rtol.is_some() || settings.atol.is_some()).then(|| (settings.rtol.unwrap_or(0.0), settings.atol.unwrap_or(0.0)));
+        (settings.rtol.is_some() || settings.atol.is_some()).then(|| (settings.atol.unwrap_or(0.0), settings.rtol.unwrap_or(0.0)));
     let options = Options { profiles: way.profiles, top: TOP, tolerance };
     // A giant pair says how far it has come, and can be left in the middle.
     let (bytes, len) = (left.iter().chain(&right).filter_map(View::byte_len).sum::<u64>(), aligned.reference.len().max(1));
@@ -247,7 +253,11 @@ fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Set
         let said = side.items()[item].meta.as_ref()?.get("dims")?.as_str()?;
         said.parse::<Dims>().ok()
     };
-    let side = |side: &Side<'_>, items: &[usize]| SideHints { dims: dims(side, items[0]), ..SideHints::default() };
+    let side = |side: &Side<'_>, items: &[usize]| SideHints {
+        dims: dims(side, items[0]),
+        parts: pairing::kind_of_parts(pair.rule, items.iter().map(|item| &side.items()[*item])),
+        ranks: pairing::axes(side, items),
+    };
     let name = &reference.items()[pair.reference[0]].name;
     // A glob or steps that cannot be read were refused when the settings were checked.
     let chosen =

@@ -142,9 +142,14 @@ impl Judge {
     }
 }
 
-/// Measured where the user gave a run for it, modelled otherwise; `None` for what must be equal.
+/// Modelled, and where the user gave a run for it as large as measured; `None` for what must be equal. Never below the model: a repeat
+/// that happens to be the same bit for bit does not forbid another order of summation.
 fn own_floor(facts: &Facts<'_>) -> Option<Measures> {
-    facts.measured_floor.map(|measured| measured.map(|m| MEASURED * m)).or_else(|| floor(facts.dtypes, facts.reduction))
+    let measured = facts.measured_floor.map(|measured| measured.map(|m| MEASURED * m));
+    match (measured, floor(facts.dtypes, facts.reduction)) {
+        (Some(measured), Some(modelled)) => Some(max(&measured, &modelled)),
+        (measured, modelled) => measured.or(modelled),
+    }
 }
 
 fn below(found: &Measures, bound: &Measures) -> bool {
@@ -248,10 +253,21 @@ mod tests {
     }
 
     #[test]
-    fn a_measured_floor_replaces_the_model() {
+    fn a_measured_floor_is_what_rounding_can_do() {
         let noisy = totals(1e-3);
-        let mut judge = Judge::default();
         let measured = Facts { measured_floor: Some([5e-4; 4]), ..facts(&noisy, DType::F32) };
-        assert_eq!(judge.judge(&measured), ROUNDING);
+        assert_eq!(Judge::default().judge(&measured), ROUNDING);
+        let too_much = Facts { measured_floor: Some([1e-4; 4]), ..facts(&noisy, DType::F32) };
+        assert_eq!(Judge::default().judge(&too_much), OWN);
+    }
+
+    #[test]
+    fn a_repeat_without_any_noise_leaves_the_model() {
+        let rounding = totals(2e-7);
+        let measured = Facts { measured_floor: Some([0.0; 4]), ..facts(&rounding, DType::F32) };
+        assert_eq!(Judge::default().judge(&measured), ROUNDING);
+        let one = Totals { count: 9, compared: 9, differing: 1, rel_l2: Some(1e-9), ..Totals::default() };
+        let ids = Facts { measured_floor: Some([0.0; 4]), ..facts(&one, DType::I64) };
+        assert_eq!(Judge::default().judge(&ids), OWN, "integers are exact all the same");
     }
 }

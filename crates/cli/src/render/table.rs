@@ -21,6 +21,10 @@ impl Column {
     pub(crate) const fn right(title: &'static str) -> Self {
         Self { title, right: true }
     }
+
+    pub(crate) const fn title(&self) -> &'static str {
+        self.title
+    }
 }
 
 /// The cells of one row, in one reused buffer.

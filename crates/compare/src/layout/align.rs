@@ -36,7 +36,9 @@ pub fn align(reference: &[View], candidate: &[View], hints: &Hints) -> Result<Al
     if declared && let Some(found) = by_dims(reference, candidate, hints)? {
         return Ok(found);
     }
-    if let Some(steps) = part_by_part(reference, candidate) {
+    // Pieces beside shards of what they make are as many by chance.
+    let of_one_kind = hints.reference.parts == hints.candidate.parts;
+    if let Some(steps) = part_by_part(reference, candidate).filter(|_| of_one_kind || reference.len() == 1) {
         return steps::aligned(steps, reference, candidate, Evidence::Shape);
     }
     if hints.only_equal {

@@ -4,7 +4,7 @@
 //! and `partial` sums; `1` is a dimension of one element; `(a*b)` is two dimensions stored as one. After `#` the axes whose ranks all
 //! hold the same.
 
-use super::{Order, Step, Which, permute};
+use super::{KeepReason, Order, Step, Which, permute};
 use permute::Atom;
 use std::{collections::HashMap, str::FromStr};
 
@@ -149,7 +149,8 @@ impl Dims {
         let mut steps = Vec::new();
         let kept = part_order(&ranks, &declared);
         if !kept.iter().copied().eq(0..count) {
-            steps.push(Step::Keep { side, parts: kept });
+            let why = if kept.len() == count { KeepReason::Order } else { KeepReason::Copies };
+            steps.push(Step::Keep { side, parts: kept, why });
         }
         for (axis, sharding) in declared {
             let parts = size_of(&sharding.axis);
@@ -259,7 +260,7 @@ mod tests {
             dims("b s[cp:zigzag] h[tp] d").assemble(side, 4, &ranks).unwrap(),
             [
                 // cp first here, so its parts are made neighbours.
-                Step::Keep { side, parts: vec![0, 2, 1, 3] },
+                Step::Keep { side, parts: vec![0, 2, 1, 3], why: KeepReason::Order },
                 Step::Concat { side, axis: 1, parts: 2 },
                 Step::Reorder { side, axis: 1, order: Order::Zigzag { ranks: 2 } },
                 Step::Concat { side, axis: 2, parts: 2 },
@@ -267,9 +268,12 @@ mod tests {
         );
         assert_eq!(
             dims("t h[tp:partial] # cp:replicated").assemble(side, 4, &ranks).unwrap(),
-            [Step::Keep { side, parts: vec![0, 1] }, Step::Sum { side, parts: 2 }]
+            [Step::Keep { side, parts: vec![0, 1], why: KeepReason::Copies }, Step::Sum { side, parts: 2 }]
         );
-        assert_eq!(dims("t h # tp:replicated").assemble(side, 4, &[]).unwrap(), [Step::Keep { side, parts: vec![0] }]);
+        assert_eq!(
+            dims("t h # tp:replicated").assemble(side, 4, &[]).unwrap(),
+            [Step::Keep { side, parts: vec![0], why: KeepReason::Copies }]
+        );
         assert_eq!(dims("t h").assemble(side, 4, &[]), None);
     }
 

@@ -5,6 +5,7 @@
 //! bounded number of elements is read, wherever they lie. [`apply`] repeats steps that were found elsewhere.
 
 mod align;
+mod copies;
 mod dims;
 mod parse;
 mod permute;
@@ -16,6 +17,7 @@ mod tests;
 mod words;
 
 pub use align::align;
+pub(crate) use copies::settle;
 pub use dims::{Dims, DimsError};
 pub use parse::{StepsError, parse_steps};
 pub use steps::apply;
@@ -65,6 +67,8 @@ pub enum Step {
     Keep {
         side: Which,
         parts: Vec<usize>,
+        #[serde(default)]
+        why: KeepReason,
     },
     /// Only this range: rank zero's slice, or padding cut off.
     Cut {
@@ -108,7 +112,23 @@ pub enum Which {
 #[serde(rename_all = "snake_case")]
 pub enum CutReason {
     RankZero,
+    /// Where the values agree: another rank's slice, the last token.
+    Found,
     Padding,
+    User,
+}
+
+/// Why parts are left out, or in another order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeepReason {
+    /// The others hold the same, which was read.
+    #[default]
+    Copies,
+    /// The others should hold the same and do not: of the copies, the one furthest from the other side is taken.
+    Furthest,
+    /// All are there, in the order that was declared.
+    Order,
     User,
 }
 

@@ -4,7 +4,7 @@
 //! `keep(PART,..)`, `cut(A,START,LEN)`, `zigzag(A,RANKS)`, `unpack(A,GROUPS,SIZE,..)`, `pack(A,GROUPS,SIZE,..)`, `flatten`. Steps are the
 //! candidate's; `reference.` before `concat`, `sum`, `keep`, `cut`, `zigzag`, `unpack` or `pack` makes it the reference's.
 
-use super::{CutReason, Order, Step, Which};
+use super::{CutReason, KeepReason, Order, Step, Which};
 
 /// More steps than this are a mistake.
 const MOST_STEPS: usize = 64;
@@ -93,7 +93,7 @@ fn step(name: &str, arguments: &str) -> Result<Step, StepsError> {
         ("concat", _) => return Err(takes("an axis, and how many parts if not all")),
         ("sum", [] | [_]) => Step::Sum { side, parts: places.first().copied().unwrap_or(0) },
         ("sum", _) => return Err(takes("nothing, or how many parts")),
-        ("keep", [_, ..]) => Step::Keep { side, parts: places },
+        ("keep", [_, ..]) => Step::Keep { side, parts: places, why: KeepReason::User },
         ("keep", _) => return Err(takes("the numbers of the parts")),
         ("cut", [_, start, len]) => Step::Cut { side, axis: places[0], start: *start, len: *len, why: CutReason::User },
         ("cut", _) => return Err(takes("an axis, a start and a length")),

@@ -1,6 +1,6 @@
 //! Several parts as one tensor: shards on an axis, partial sums, copies, zigzag sequences, grids of two, fused packings.
 
-use super::{CutReason, Order, Parts, Step, Which, permute};
+use super::{CutReason, KeepReason, Order, Parts, Step, Which, permute};
 use permute::Way;
 
 /// One way to put the parts of a side together.
@@ -21,6 +21,8 @@ const ZIGZAG: u32 = 60;
 const GRID: u32 = 70;
 const PACKED: u32 = 80;
 const CUT: u32 = 100;
+/// Not where the other begins.
+const ELSEWHERE: u32 = 20;
 
 /// The ways to make one tensor of the parts, from their shapes alone.
 pub(super) fn wholes(shapes: &[&[u64]], side: Which, kind: Parts) -> Vec<Whole> {
@@ -63,7 +65,7 @@ pub(super) fn wholes(shapes: &[&[u64]], side: Which, kind: Parts) -> Vec<Whole> 
 fn of_equal_ranks(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
     let whole = |steps, dims, cost| Whole { steps, dims, cost, joined: None };
     let mut all = vec![
-        whole(vec![Step::Keep { side, parts: vec![0] }], shape.to_vec(), COPIES),
+        whole(vec![Step::Keep { side, parts: vec![0], why: KeepReason::Copies }], shape.to_vec(), COPIES),
         whole(vec![Step::Sum { side, parts: count }], shape.to_vec(), SUM),
     ];
     for inner in (2..count).filter(|inner| count.is_multiple_of(*inner)) {
@@ -72,7 +74,7 @@ fn of_equal_ranks(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
             // Fewer heads than ranks: neighbours hold the same ones.
             let mut dims = shape.to_vec();
             dims[axis] = dims[axis].saturating_mul(outer as u64);
-            let keep = Step::Keep { side, parts: (0..count).step_by(inner).collect() };
+            let keep = Step::Keep { side, parts: (0..count).step_by(inner).collect(), why: KeepReason::Copies };
             all.push(whole(vec![keep, Step::Concat { side, axis, parts: outer }], dims, DUPLICATES + axis as u32));
             for across in (0..shape.len()).filter(|across| *across != axis) {
                 let mut dims = shape.to_vec();
@@ -81,8 +83,11 @@ fn of_equal_ranks(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
                 let grid = vec![Step::Concat { side, axis, parts: inner }, Step::Concat { side, axis: across, parts: outer }];
                 let mut zigzag = grid.clone();
                 zigzag.push(Step::Reorder { side, axis: across, order: Order::Zigzag { ranks: outer as u64 } });
+                let mut inside = grid.clone();
+                inside.insert(1, Step::Reorder { side, axis, order: Order::Zigzag { ranks: inner as u64 } });
                 all.push(whole(grid, dims.clone(), GRID));
-                all.push(whole(zigzag, dims, GRID + ZIGZAG));
+                all.push(whole(zigzag, dims.clone(), GRID + ZIGZAG));
+                all.push(whole(inside, dims, GRID + ZIGZAG));
             }
         }
     }
@@ -131,7 +136,11 @@ pub(super) struct CutWay {
     pub by_shape: bool,
 }
 
-/// The ways to line up shapes that differ in one dimension: its first indices are kept, the others are other ranks' or padding.
+/// Of so many slices, and of the last one, the values say whether they are meant.
+const MOST_SLICES: u64 = 64;
+
+/// The ways to line up shapes that differ in one dimension: its first indices are kept, the others are other ranks' or padding. Another
+/// rank's slice, the last token, and padding on the left, are for the values to find: the shapes say nothing of them.
 pub(super) fn cuts(reference: &[u64], candidate: &[u64]) -> Vec<CutWay> {
     // One number is in no recognisable way a part of many.
     if reference.iter().all(|dim| *dim == 1) || candidate.iter().all(|dim| *dim == 1) || [reference, candidate].concat().contains(&0) {
@@ -153,6 +162,9 @@ pub(super) fn cuts(reference: &[u64], candidate: &[u64]) -> Vec<CutWay> {
                 Which::Reference => to[axis] = len,
                 Which::Candidate => from[axis] = len,
             }
+            let whole = largest.is_multiple_of(len);
+            let slices = if whole { (largest / len - 1).min(MOST_SLICES) } else { 1 };
+            let starts: Vec<u64> = (0..slices).map(|rank| rank * len).chain([largest - len]).collect();
             let ratio = largest / len;
             let why = if largest.is_multiple_of(len) { CutReason::RankZero } else { CutReason::Padding };
             let believable = match why {
@@ -160,12 +172,18 @@ pub(super) fn cuts(reference: &[u64], candidate: &[u64]) -> Vec<CutWay> {
                 _ => largest.is_multiple_of(8) && largest - len <= largest / 4,
             };
             let by_shape = believable && reference.len() == candidate.len() && reference.len() > 1;
-            let cut = Step::Cut { side, axis, start: 0, len, why };
             // What is cut and refactored besides could be anything.
             let simple = |way: &Way| !way.steps.iter().any(|step| matches!(step, Step::Split { .. } | Step::Merge { .. }));
             for way in permute::ways(&from, &to, 64).into_iter().filter(simple) {
-                let steps = [vec![cut.clone()], way.steps].concat();
-                all.push(CutWay { way: Way { steps, cost: way.cost + CUT + axis as u32 }, by_shape });
+                for start in &starts {
+                    let why = if *start > 0 && whole { CutReason::Found } else { why };
+                    let cut = Step::Cut { side, axis, start: *start, len, why };
+                    let cost = way.cost + CUT + axis as u32 + if *start > 0 { ELSEWHERE } else { 0 };
+                    all.push(CutWay {
+                        way: Way { steps: [vec![cut], way.steps.clone()].concat(), cost },
+                        by_shape: by_shape && *start == 0,
+                    });
+                }
             }
         }
     }

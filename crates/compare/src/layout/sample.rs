@@ -82,18 +82,15 @@ pub(super) fn choose(plans: &[Way], reference: &[View], candidate: &[View]) -> R
 /// The best of these plans, and whether it is beyond doubt.
 fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, bool) {
     let mut alive: Vec<usize> = (0..plans.len()).collect();
-    let (mut simplest, mut tried, mut lost) = (None, 0, false);
+    let mut simplest = None;
     let mut reads: Vec<(usize, Read)> = Vec::new();
     for (stage, want) in STAGES.into_iter().enumerate() {
         alive.truncate(PLANS[stage]);
         reads = alive.iter().filter_map(|plan| Some((*plan, reader.read(&plans[*plan].steps, want)?))).collect();
         if stage == 0 {
-            tried = reads.len();
             simplest = reads.first().map(|(plan, _)| *plan);
         }
-        let before = reads.len();
         keep_the_best(&mut reads);
-        lost |= reads.len() < before;
         alive = reads.iter().map(|(plan, _)| *plan).collect();
         let told = reads.iter().any(|(_, read)| !read.all && !constant(&read.reference));
         let hopeful = reads.iter().any(|(_, read)| above_chance(read) > HOPEFUL);
@@ -104,7 +101,8 @@ fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, 
     let (Some(simplest), Some((first, read))) = (simplest, reads.first()) else { return (None, false) };
     let above = above_chance(read);
     let agrees = above > least;
-    let choice = match agrees && (lost || tried == 1) {
+    // Several plans may agree alike, as ways to write the same one do: the values then stand behind the simplest.
+    let choice = match agrees {
         true => Choice { plan: *first, by: Evidence::Values, agrees },
         false => Choice { plan: simplest, by: Evidence::Shape, agrees },
     };

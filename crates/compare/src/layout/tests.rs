@@ -107,6 +107,79 @@ fn found(reference: &[Tensor], candidate: &[Tensor], hints: &Hints) -> super::La
     aligned.layout
 }
 
+/// As [`align`], then every copy looked at.
+fn settled(reference: &[Tensor], candidate: &[Tensor]) -> super::Aligned {
+    let (r, c) = (views(reference), views(candidate));
+    let aligned = align(&r, &c, &parts(Parts::Ranks)).unwrap();
+    super::settle(aligned, &r, &c, &|| true).unwrap().unwrap()
+}
+
+#[test]
+fn a_copy_that_differs_takes_the_place_of_the_one_that_agrees() {
+    let whole = Tensor::random(&[6, 10], 1);
+    let broken = whole.map(|at, value| if at == 33 { value + 1.0 } else { value });
+    let worse = whole.map(|at, value| if at == 33 { value + 5.0 } else { value });
+    let copies = [whole.clone(), broken.clone(), worse.clone(), whole.clone()];
+    let text = |aligned: &super::Aligned| aligned.layout.text.rsplit(": ").next().unwrap().to_owned();
+    let found = settled(from_ref(&whole), &copies);
+    assert_eq!(read(&*found.candidate), worse);
+    assert_eq!(text(&found), "take part 2, the furthest off of copies that differ");
+    let found = settled(&copies, from_ref(&whole));
+    assert_eq!(read(&*found.reference), worse);
+    assert_eq!(text(&found), "take part 2 of the reference, the furthest off of copies that differ");
+    let same = settled(from_ref(&whole), &[whole.clone(), whole.clone()]);
+    assert_eq!(text(&same), "take part 0, the others hold the same");
+}
+
+#[test]
+fn of_fewer_heads_than_ranks_every_rank_is_looked_at() {
+    let heads = Tensor::random(&[2, 2, 5, 4], 1);
+    let shards = heads.shards(1, 2);
+    let mut ranks = [shards[0].clone(), shards[0].clone(), shards[1].clone(), shards[1].clone()];
+    assert_eq!(read(&*settled(from_ref(&heads), &ranks).candidate), heads);
+    ranks[3] = ranks[3].map(|at, value| if at == 7 { -value } else { value });
+    let found = settled(from_ref(&heads), &ranks);
+    assert_ne!(read(&*found.candidate), heads);
+    assert!(found.layout.text.contains("take parts 0, 3, the furthest off of copies that differ"), "{}", found.layout.text);
+}
+
+#[test]
+fn pieces_are_not_the_ranks_of_what_they_make() {
+    let (gate, up) = (Tensor::random(&[8, 6], 1), Tensor::random(&[8, 6], 2));
+    let (gates, ups) = (gate.shards(0, 2), up.shards(0, 2));
+    let rank = |nth: usize| {
+        let rows: Vec<f32> = [&gates[nth], &ups[nth]].iter().flat_map(|part| part.values.clone()).collect();
+        Tensor { dims: vec![8, 6], values: rows }
+    };
+    let kinds = |reference, candidate| Hints {
+        reference: SideHints { parts: reference, ..SideHints::default() },
+        candidate: SideHints { parts: candidate, ..SideHints::default() },
+        ..Hints::default()
+    };
+    let (pieces, ranks) = ([gate, up], [rank(0), rank(1)]);
+    assert_eq!(found(&pieces, &ranks, &kinds(Parts::Pieces, Parts::Ranks)).by, Evidence::Values);
+    assert_eq!(found(&ranks, &pieces, &kinds(Parts::Ranks, Parts::Pieces)).by, Evidence::Values);
+}
+
+#[test]
+fn padding_on_the_left_and_the_slice_of_another_rank_are_found_by_their_values() {
+    let long = Tensor::random(&[2, 16, 6], 3);
+    for (range, text) in [(3..16, "cut padding, keep 3 to 16 of dim 1"), (4..8, "take 4 to 8 of dim 1"), (15..16, "take 15 to 16 of dim 1")]
+    {
+        let short = long.take(1, &range.collect::<Vec<u64>>());
+        let layout = one(&short, &long);
+        assert!(layout.text.contains(text) && layout.by == Evidence::Values, "{}", layout.text);
+        assert_eq!(one(&long, &short).by, Evidence::Values);
+    }
+}
+
+#[test]
+fn ways_to_write_one_plan_do_not_make_it_a_guess() {
+    let experts: Vec<Tensor> = (0..6).map(|salt| Tensor::random(&[16, 8], salt)).collect();
+    let stacked = Tensor { dims: vec![6, 16, 8], values: experts.iter().flat_map(|expert| expert.values.clone()).collect() };
+    assert_eq!(found(from_ref(&stacked), &experts, &parts(Parts::Pieces)).by, Evidence::Values);
+}
+
 #[track_caller]
 fn one(reference: &Tensor, candidate: &Tensor) -> super::Layout {
     found(from_ref(reference), from_ref(candidate), &Hints::default())

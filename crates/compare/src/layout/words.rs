@@ -1,6 +1,6 @@
 //! Steps in words.
 
-use super::{CutReason, Order, Step, Which};
+use super::{CutReason, KeepReason, Order, Step, Which};
 use twinscope_tensor::{Shape, View};
 
 /// `[1, 8, 76, 64] -> [76, 8, 64]: drop dim 0, swap dims 0 and 1`
@@ -32,14 +32,22 @@ pub(super) fn step(step: &Step) -> String {
         Step::Merge { axis, count } => format!("merge dims {axis} to {}", axis + count.saturating_sub(1)),
         Step::Concat { side, axis, parts } => format!("concatenate {} along dim {axis}", some_parts(*side, *parts)),
         Step::Sum { side, parts } => format!("add up {}", some_parts(*side, *parts)),
-        Step::Keep { side, parts } => match parts.as_slice() {
-            [one] => format!("take part {one}{}, the others hold the same", of(*side)),
-            many => format!("take parts {}{}", list(many, ", "), of(*side)),
-        },
+        Step::Keep { side, parts, why } => {
+            let kept = match parts.as_slice() {
+                [one] => format!("take part {one}{}", of(*side)),
+                many => format!("take parts {}{}", list(many, ", "), of(*side)),
+            };
+            match why {
+                KeepReason::Copies => format!("{kept}, the others hold the same"),
+                KeepReason::Furthest => format!("{kept}, the furthest off of copies that differ"),
+                KeepReason::Order | KeepReason::User => kept,
+            }
+        }
         Step::Cut { side, axis, start, len, why } => {
             let kept = format!("{start} to {} of dim {axis}{}", start + len, of(*side));
             match why {
                 CutReason::RankZero => format!("take rank zero's slice, {kept}"),
+                CutReason::Found => format!("take {kept}, where the values agree"),
                 CutReason::Padding => format!("cut padding, keep {kept}"),
                 CutReason::User => format!("keep {kept}"),
             }

@@ -39,7 +39,8 @@ pub(super) const PREFIXES: &[&[&str]] = &[
 ];
 
 /// Wrappers that say nothing wherever they stand.
-pub(super) const WRAPPERS: &[&[&str]] = &[&["fsdp", "wrapped", "module"], &["checkpoint", "wrapped", "module"], &["orig", "mod"]];
+pub(super) const WRAPPERS: &[&[&str]] =
+    &[&["fsdp", "wrapped", "module"], &["checkpoint", "wrapped", "module"], &["orig", "mod"], &["local", "experts"]];
 
 /// Words that are followed by a layer's number.
 pub(super) const LAYER_WORDS: &[&str] = &["layers", "layer", "blocks", "block", "blk", "h", "resblocks", "resblock"];
@@ -88,6 +89,14 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
         &["qkv proj", "qkv", "query key value", "c attn", "linear qkv", "wqkv", "in proj", "w qkv", "qkv linear"],
     ),
     (Place::Attention, "attn_kv", &["kv proj", "kv", "key value", "linear kv", "wkv"]),
+    // Low-rank queries, keys and values.
+    (Place::Attention, "attn_q_a", &["q a proj", "q a", "linear q down proj"]),
+    (Place::Attention, "attn_q_b", &["q b proj", "q b", "linear q up proj"]),
+    (Place::Attention, "attn_kv_a", &["kv a proj with mqa", "kv a mqa", "kv a proj", "kv a", "linear kv down proj"]),
+    (Place::Attention, "attn_kv_b", &["kv b proj", "kv b", "linear kv up proj"]),
+    (Place::Attention, "q_a_norm", &["q a norm"]),
+    (Place::Attention, "kv_a_norm", &["kv a norm"]),
+    (Place::Attention, "rel_bias", &["relative attn bias", "rel b"]),
     (Place::Attention, "q_norm", &["q norm", "query norm"]),
     (Place::Attention, "k_norm", &["k norm", "key norm"]),
     (Place::Attention, "norm1", &["norm", "linear qkv norm"]),
@@ -122,8 +131,8 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     (Place::Mlp, "router", &["gate inp", "router"]),
     (Place::Mlp, "norm2", &["norm", "linear fc1 norm"]),
     (Place::Mlp, "post_mlp_norm", &["post norm"]),
-    (Place::Layer, "norm1", &["input norm", "norm1", "pre attn norm"]),
-    (Place::Layer, "norm2", &["norm2", "pre mlp norm", "final norm"]),
+    (Place::Layer, "norm1", &["input norm", "norm1", "pre attn norm", "norm before"]),
+    (Place::Layer, "norm2", &["norm2", "pre mlp norm", "final norm", "norm after"]),
     (Place::Layer, "post_attn_norm", &["post attn norm"]),
     (Place::Layer, "post_mlp_norm", &["post mlp norm"]),
     (Place::Layer, "router", &["block sparse moe gate"]),
@@ -144,17 +153,22 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
             "embed",
             "embed tok embed",
             "tokens embed",
+            "shared",
         ],
     ),
     (Place::Top, "pos_embed", &["wpe", "position embed", "embed position embed", "embed positions", "pos embed"]),
     (Place::Top, "type_embed", &["token type embed", "embed token type embed", "token types"]),
     (Place::Top, "embed_norm", &["embed norm", "token embed norm", "word embed norm"]),
-    (Place::Top, "final_norm", &["norm", "normf", "output norm", "final norm", "norm final", "norm out"]),
+    (Place::Top, "final_norm", &["norm", "normf", "output norm", "final norm", "norm final", "norm out", "norm post"]),
     (Place::Top, "lm_head", &["lm head", "output", "output layer", "embed out", "head"]),
     (Place::Anywhere, "attn_q", &["q proj", "wq"]),
     (Place::Anywhere, "attn_k", &["k proj", "wk"]),
     (Place::Anywhere, "attn_v", &["v proj", "wv"]),
     (Place::Anywhere, "attn_o", &["o proj"]),
+    (Place::Anywhere, "attn_q_a", &["q a proj"]),
+    (Place::Anywhere, "attn_q_b", &["q b proj"]),
+    (Place::Anywhere, "attn_kv_a", &["kv a proj with mqa", "kv a proj"]),
+    (Place::Anywhere, "attn_kv_b", &["kv b proj"]),
     (Place::Anywhere, "attn_qkv", &["qkv proj", "query key value", "c attn", "linear qkv", "wqkv"]),
     (Place::Anywhere, "mlp_gate", &["gate proj"]),
     (Place::Anywhere, "mlp_up", &["up proj"]),

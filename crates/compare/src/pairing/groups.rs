@@ -4,6 +4,7 @@
 
 use super::{
     families::FUSED,
+    names::Name,
     rules::{Board, CANDIDATE, REFERENCE},
 };
 use crate::settings::Rule;
@@ -70,17 +71,22 @@ fn split(board: &Board<'_, '_>, keys: &[Keys; 2], side: usize, whole: usize, sta
     Some(Group { side, whole, parts, score })
 }
 
-/// `experts` against `experts.0`, `experts.1`, ...: one number more in the name, counting from zero without a gap.
+/// Of each layer and name without its one number, who has which number.
+type Numbered = HashMap<(Option<i128>, String), BTreeMap<u64, Vec<usize>>>;
+
+/// `experts` against `experts.0`, `experts.1`, ...: one number more in the name, counting from zero without a gap. The whole may be fused
+/// besides (`experts.gate_up` against `experts.0.gate`, `experts.0.up`, ...): it then holds each number's pieces after one another.
 fn stacked(board: &Board<'_, '_>) -> Vec<Group> {
     let mut groups = Vec::new();
     for side in [REFERENCE, CANDIDATE] {
         let other = CANDIDATE - side;
-        let mut parts: HashMap<(Option<i128>, String), BTreeMap<u64, Vec<usize>>> = HashMap::new();
+        let mut parts = Numbered::new();
         for unit in board.free_units(other) {
             let mut name = board.name(other, unit).clone();
             if let [number] = name.numbers()[..] {
                 name.rest.retain(|word| word.parse() != Ok(number));
-                parts.entry((board.layer(other, unit), name.key())).or_default().entry(number).or_default().push(unit);
+                let key = (board.layer(other, unit), with_param(&name).key());
+                parts.entry(key).or_default().entry(number).or_default().push(unit);
             }
         }
         if parts.is_empty() {
@@ -88,19 +94,43 @@ fn stacked(board: &Board<'_, '_>) -> Vec<Group> {
         }
         let mut wholes = Keys::new();
         for unit in board.free_units(side).into_iter().filter(|unit| board.name(side, *unit).numbers().is_empty()) {
-            wholes.entry((board.layer(side, unit), board.name(side, unit).key())).or_default().push(unit);
+            wholes.entry((board.layer(side, unit), with_param(board.name(side, unit)).key())).or_default().push(unit);
         }
-        for (key, numbered) in parts {
-            let Some([whole]) = wholes.get(&key).map(Vec::as_slice) else { continue };
-            let gapless = numbered.keys().copied().eq(0..numbered.len() as u64) && numbered.values().all(|units| units.len() == 1);
-            let units: Vec<usize> = numbered.into_values().flatten().collect();
-            if gapless && units.len() > 1 {
-                groups.extend(adds_up(board, side, *whole, &units).map(|score| Group { side, whole: *whole, parts: units, score }));
-            }
+        for whole in wholes.into_values().filter_map(|units| if let [unit] = units[..] { Some(unit) } else { None }) {
+            let found = all_numbers(board, side, whole, &parts).and_then(|units| Some((adds_up(board, side, whole, &units)?, units)));
+            groups.extend(found.map(|(score, parts)| Group { side, whole, parts, score }));
         }
     }
     groups.sort_by_key(|group| (group.side, group.whole));
     groups
+}
+
+/// What stacks of experts are called where they are no modules: `experts.down_proj` is its weight.
+fn with_param(name: &Name) -> Name {
+    let mut name = name.clone();
+    if name.stage.is_some() {
+        name.param = name.param.or(Some("weight"));
+    }
+    name
+}
+
+/// The numbered tensors that this whole holds, number by number.
+fn all_numbers(board: &Board<'_, '_>, side: usize, whole: usize, parts: &Numbered) -> Option<Vec<usize>> {
+    let (name, layer) = (with_param(board.name(side, whole)), board.layer(side, whole));
+    let fused = FUSED.iter().find(|(stage, _)| name.stage == Some(stage)).map(|(_, pieces)| *pieces);
+    let plain = vec![name.key()];
+    let ways = std::iter::once(plain).chain(fused.map(|pieces| pieces.iter().map(|piece| name.key_as(piece)).collect()));
+    let numbered = |keys: Vec<String>| -> Option<Vec<usize>> {
+        let pieces: Vec<&BTreeMap<u64, Vec<usize>>> = keys.into_iter().map(|key| parts.get(&(layer, key))).collect::<Option<_>>()?;
+        let count = pieces.first()?.len();
+        let clear =
+            |piece: &&BTreeMap<u64, Vec<usize>>| piece.keys().copied().eq(0..count as u64) && piece.values().all(|units| units.len() == 1);
+        if count < 2 || !pieces.iter().all(clear) {
+            return None;
+        }
+        Some((0..count as u64).flat_map(|number| pieces.iter().flat_map(move |piece| piece[&number].iter().copied())).collect())
+    };
+    ways.filter_map(numbered).find(|units| adds_up(board, side, whole, units).is_some())
 }
 
 /// How well the parts' sizes make the whole's; `None` when they do not.
@@ -199,6 +229,33 @@ mod tests {
             pairs,
             ["model.layers.0.mlp.experts.0.gate_proj.weight+model.layers.0.mlp.experts.1.gate_proj.weight=blk.0.ffn_gate_exps.weight"]
         );
+    }
+
+    #[test]
+    fn stacks_of_experts_may_have_no_weight_in_their_name_and_be_fused() {
+        let part = |expert: u32, part: &str| format!("model.layers.0.mlp.experts.{expert}.{part}_proj.weight");
+        let names: Vec<String> = (0..3).flat_map(|expert| ["up", "gate", "down"].map(|name| part(expert, name))).collect();
+        let split: Vec<(&str, &[u64])> =
+            names.iter().map(|name| (name.as_str(), if name.contains("down") { &[2u64, 4][..] } else { &[4, 2] })).collect();
+        let gates: Vec<String> = (0..3).flat_map(|expert| [part(expert, "gate"), part(expert, "up")]).collect();
+        let downs: Vec<String> = (0..3).map(|expert| part(expert, "down")).collect();
+        for [fused, down] in [["gate_up_proj", "down_proj"], ["w13_weight", "w2_weight"]]
+            .map(|names| names.map(|name| format!("model.layers.0.mlp.experts.{name}")))
+        {
+            let whole: &[(&str, &[u64])] = &[(&fused, &[3, 8, 2]), (&down, &[3, 2, 4])];
+            let expected = [format!("{fused}={}", gates.join("+")), format!("{down}={}", downs.join("+"))];
+            assert_eq!(normalized(whole, &split), expected);
+            assert_eq!(normalized(&split, whole).len(), 2);
+        }
+    }
+
+    #[test]
+    fn ranks_cut_along_another_axis_are_compared_as_wholes() {
+        let reference = [("rank0/x.weight", &[4u64, 8][..]), ("rank1/x.weight", &[4, 8])];
+        let candidate = [("rank0/x.weight", &[8u64, 4][..]), ("rank1/x.weight", &[8, 4])];
+        assert_eq!(normalized(&reference, &candidate), ["rank0/x.weight+rank1/x.weight=rank0/x.weight+rank1/x.weight"]);
+        let whole = [("rank0/x.weight", &[1u64, 4, 8][..]), ("rank1/x.weight", &[1, 4, 8])];
+        assert_eq!(normalized(&reference, &whole).len(), 2, "a dimension of one is no other cut");
     }
 
     #[test]

@@ -8,6 +8,8 @@ mod alone;
 mod assignment;
 #[cfg(test)]
 mod chain;
+mod coordinates;
+mod dialects;
 mod exact;
 mod families;
 mod filter;
@@ -32,7 +34,9 @@ mod unpaired;
 mod values;
 
 pub use alone::{all_pairs, rank_by_sketch};
+pub(crate) use coordinates::axes;
 pub use plugin::PluginFault;
+pub(crate) use ranks::kind_of_parts;
 pub use sketch::Sketch;
 
 use crate::{Settings, settings::Rule, side::Side};

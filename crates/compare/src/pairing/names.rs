@@ -5,7 +5,10 @@
 //! a stage. Whatever is not understood is kept, so two names are equal here only when all they say is equal. Two tensors of one side may
 //! still come out equal; the rule that uses this leaves those alone.
 
-use super::families::{self, Place};
+use super::{
+    dialects,
+    families::{self, Place},
+};
 
 /// What all names of a side decide about how one of them is read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,8 +25,8 @@ impl Reading {
     pub(super) fn of<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let (mut encoder, mut decoder, mut reading) = (false, false, Self::default());
         for name in names {
-            encoder |= name.contains("encoder");
-            decoder |= name.contains("decoder");
+            encoder |= name.contains("encoder") || name.starts_with("enc.");
+            decoder |= name.contains("decoder") || name.starts_with("dec.");
             reading.four_norms |= name.contains("pre_feedforward") || name.contains("post_ffw_norm");
             reading.experts |= name.contains("experts");
         }
@@ -45,10 +48,12 @@ pub(super) struct Name {
 
 impl Name {
     pub(super) fn parse(name: &str, reading: Reading) -> Self {
+        let rewritten = dialects::plain(name);
+        let name = rewritten.as_ref();
         let (mut words, layer) = layer(split(name), name);
         drop_wrappers(&mut words);
         let mut words = simplify(words);
-        drop_prefixes(&mut words, reading.two_stacks);
+        drop_prefixes(&mut words, reading.two_stacks, layer.is_some());
         let last = words.last().cloned();
         let param = last.as_deref().and_then(param).filter(|_| words.len() > 1 || layer.is_some());
         if param.is_some() {
@@ -85,6 +90,17 @@ impl Name {
         {
             self.rest.pop();
             self.param = Some("weight");
+        }
+        // A feed-forward written as a list: linear, activation, linear.
+        if let (Some(_), None, [before @ .., container, number]) = (self.layer, self.stage, self.rest.as_slice())
+            && container == "mlp"
+            && let Some(stage) = match number.as_str() {
+                "0" => Some("mlp_up"),
+                "2" => Some("mlp_down"),
+                _ => None,
+            }
+        {
+            (self.stage, self.rest) = (Some(stage), before.to_vec());
         }
         // `3_query`: a stage and nothing else.
         if let (Some(_), None, [word]) = (self.layer, self.stage, self.rest.as_slice()) {
@@ -200,15 +216,15 @@ fn drop_wrappers(words: &mut Vec<String>) {
     }
 }
 
-fn drop_prefixes(words: &mut Vec<String>, two_stacks: bool) {
+fn drop_prefixes(words: &mut Vec<String>, two_stacks: bool, in_layer: bool) {
     let mut at = 0;
     loop {
         let rest = &words[at..];
         let coder = !two_stacks && rest.first().is_some_and(|word| word == "encoder" || word == "decoder");
         let prefix = families::PREFIXES.iter().find(|phrase| families::begins(rest, phrase)).map(|phrase| phrase.len());
         match prefix.or(coder.then_some(1)) {
-            // A name that is nothing but a prefix keeps its last word.
-            Some(len) if len < rest.len() => at += len,
+            // A name that is nothing but a prefix keeps its last word, unless it is that of a layer: `model.layers.3`.
+            Some(len) if len < rest.len() || in_layer => at += len,
             _ => break,
         }
     }
@@ -459,6 +475,54 @@ mod tests {
     fn experts_have_numbers_of_their_own() {
         let name = Name::parse("model.layers.4.block_sparse_moe.experts.7.w1.weight", Reading::default());
         assert_eq!((name.layer, name.stage, name.numbers()), (Some(4), Some("mlp_gate"), vec![7]));
+    }
+
+    #[test]
+    fn a_layer_itself_has_no_words() {
+        all_are("3:||", &["model.layers.3", "layers.3", "transformer.h.3", "bert.encoder.layer.3", "blk.3", "module.model.layers.3"]);
+        assert_ne!(canonical("model"), canonical("layers"));
+    }
+
+    #[test]
+    fn attention_to_the_encoder_is_one_in_all_families() {
+        let key = |name: &str| Name::parse(name, Reading { two_stacks: true, ..Reading::default() }).key();
+        let names = [
+            "model.decoder.layers.0.encoder_attn.q_proj.weight",
+            "decoder.blocks.0.cross_attn.query.weight",
+            "decoder.block.0.layer.1.EncDecAttention.q.weight",
+            "dec.blk.0.cross_attn_q.weight",
+        ];
+        for name in names {
+            assert_eq!(key(name), "decoder.cross|attn_q|weight", "{name}");
+        }
+        assert_eq!(key("encoder.blocks.0.attn.query.weight"), "encoder|attn_q|weight", "the encoder's own");
+    }
+
+    #[test]
+    fn the_norms_of_t5_are_told_by_their_place() {
+        let key = |name: &str| Name::parse(name, Reading { two_stacks: true, ..Reading::default() }).key();
+        for (t5, gguf) in [
+            ("encoder.block.1.layer.0.layer_norm.weight", "enc.blk.1.attn_norm.weight"),
+            ("encoder.block.1.layer.1.layer_norm.weight", "enc.blk.1.ffn_norm.weight"),
+            ("decoder.block.1.layer.1.layer_norm.weight", "dec.blk.1.cross_attn_norm.weight"),
+            ("decoder.block.1.layer.2.layer_norm.weight", "dec.blk.1.ffn_norm.weight"),
+            ("decoder.block.1.layer.2.DenseReluDense.wo.weight", "dec.blk.1.ffn_down.weight"),
+            ("encoder.final_layer_norm.weight", "enc.output_norm.weight"),
+        ] {
+            assert_eq!(key(t5), key(gguf), "{t5}");
+        }
+    }
+
+    #[test]
+    fn experts_are_numbered_in_other_places() {
+        all_are(
+            "4:experts.7|mlp_down|weight",
+            &[
+                "model.layers.4.mlp.experts.7.down_proj.weight",
+                "decoder.layers.4.mlp.experts.local_experts.7.linear_fc2.weight",
+                "decoder.layers.4.mlp.experts.linear_fc2.weight7",
+            ],
+        );
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Names that say the same in other words: prefixes, separators, and the name families. Fused tensors against their parts come first,
 //! since Megatron's `linear_fc1` may be either `up` or `gate` and `up`.
 //!
-//! Two tensors of one side that come out with one name are not paired by this rule.
+//! Two tensors of one side that come out with one name are not paired by this rule. What is still free after that may carry a prefix that
+//! all of its side's names have and none of the other's (`unet.`, `vision_tower.`).
 
 use super::{
     groups,
+    names::Name,
     rules::{Board, CANDIDATE, REFERENCE},
     shape,
 };
@@ -22,4 +24,58 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
     let kind = |side: usize, unit: usize| board.single(side, unit).map(|item| shape::kind(&item.shape));
     found.retain(|(reference, candidate)| kind(REFERENCE, *reference) == kind(CANDIDATE, *candidate));
     board.take_all(found, Rule::Normalized, 0.9);
+    for side in [REFERENCE, CANDIDATE] {
+        without_prefix(board, side);
+    }
+}
+
+/// A prefix that tells no tensor of a side from another, and that the other side does not know.
+fn without_prefix(board: &mut Board<'_, '_>, side: usize) {
+    let other = CANDIDATE - side;
+    if board.free_units(side).is_empty() || board.free_units(other).is_empty() {
+        return;
+    }
+    let names = |side: usize| board.items(side).iter().map(|item| item.name.as_str());
+    let longest = names(side).reduce(shared_prefix).filter(|_| board.items(side).len() > 1).unwrap_or_default().len();
+    let ends = |text: &str| text.match_indices(['.', '/']).map(|(at, _)| at + 1).collect::<Vec<usize>>();
+    let first = names(side).next().unwrap_or_default();
+    let prefixes: Vec<String> = ends(&first[..longest]).into_iter().map(|end| first[..end].to_owned()).collect();
+    let unknown: Vec<String> = prefixes.into_iter().filter(|prefix| !names(other).any(|name| name.starts_with(prefix.as_str()))).collect();
+    for prefix in unknown {
+        let found = board.unique(|of, unit| {
+            if of == other {
+                return Some((board.layer(of, unit), board.name(of, unit).key()));
+            }
+            let name: Name = board.read_name(side, board.unit(side, unit).name.strip_prefix(prefix.as_str())?);
+            Some((board.layer_of(side, &name), name.key()))
+        });
+        board.take_all(found, Rule::Normalized, 0.9);
+    }
+}
+
+/// What both begin with, up to the last separator.
+fn shared_prefix<'n>(one: &'n str, other: &'n str) -> &'n str {
+    let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+    let end = one.as_bytes()[..same].iter().rposition(|byte| matches!(byte, b'.' | b'/')).map_or(0, |at| at + 1);
+    &one[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{pairing::testing::*, settings::Rule};
+
+    #[test]
+    fn a_prefix_of_all_names_of_one_side_says_nothing() {
+        let plain = ["down.0.conv1.weight", "down.0.conv2.weight", "mid.attn.to_q.weight"];
+        let long: Vec<String> = plain.iter().map(|name| format!("pipe.unet.{name}")).collect();
+        let long: Vec<&str> = long.iter().map(String::as_str).collect();
+        let expected: Vec<String> = plain.iter().zip(&long).map(|(a, b)| format!("{a}={b}")).collect();
+        assert_eq!(paired(&[Rule::Normalized], &plain, &long), expected);
+        assert_eq!(paired(&[Rule::Normalized], &long, &plain).len(), 3);
+    }
+
+    #[test]
+    fn two_different_prefixes_are_two_things() {
+        assert!(paired(&[Rule::Normalized], &["teacher.a", "teacher.b"], &["student.a", "student.b"]).is_empty());
+    }
 }

@@ -3,7 +3,7 @@
 //! The shards of one tensor become one [`Unit`], so that every rule pairs whole tensors and knows nothing of ranks.
 
 use super::names::Name;
-use crate::side::Item;
+use crate::{layout::Parts, settings::Rule, side::Item};
 use std::{
     cell::OnceCell,
     collections::{HashMap, HashSet},
@@ -65,6 +65,22 @@ pub(super) fn units(items: &[Item], free: impl Fn(usize) -> bool) -> Vec<Unit> {
     }
     units.sort_by_key(|unit| unit.items.iter().min().copied());
     units
+}
+
+/// What several items of one side of a pair are to each other: shards of one name, or the tensors that the other side has fused into one.
+pub(crate) fn kind_of_parts<'i>(rule: Rule, items: impl Iterator<Item = &'i Item>) -> Parts {
+    let placed: Vec<Option<Placed>> = items.map(place).collect();
+    let one_name = |placed: &[Option<Placed>]| {
+        let bare: HashSet<Option<&str>> = placed.iter().map(|placed| placed.as_ref().map(|placed| placed.bare.as_str())).collect();
+        bare.len() == 1 && !bare.contains(&None)
+    };
+    match placed.len() {
+        0 | 1 => Parts::Unknown,
+        _ if one_name(&placed) => Parts::Ranks,
+        // Only this rule puts different tensors together; whoever else names several may mean anything.
+        _ if rule == Rule::Normalized && placed.iter().all(Option::is_none) => Parts::Pieces,
+        _ => Parts::Unknown,
+    }
 }
 
 fn place(item: &Item) -> Option<Placed> {

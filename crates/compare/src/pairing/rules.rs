@@ -109,13 +109,23 @@ impl<'a, 's> Board<'a, 's> {
         })
     }
 
+    /// Another name, understood as this side's are.
+    pub(super) fn read_name(&self, side: usize, name: &str) -> Name {
+        Name::parse(name, self.readings()[side])
+    }
+
     /// The layer of a name, as the candidate counts them.
     pub(super) fn layer(&self, side: usize, unit: usize) -> Option<i128> {
-        let layer = i128::from(self.name(side, unit).layer?);
+        self.layer_of(side, self.name(side, unit))
+    }
+
+    pub(super) fn layer_of(&self, side: usize, name: &Name) -> Option<i128> {
+        let layer = i128::from(name.layer?);
         Some(if side == REFERENCE { layer + i128::from(self.offset) } else { layer })
     }
 
-    /// Pairs units: rank by rank where both sides have as many ranks, else everything of one against everything of the other.
+    /// Pairs units: rank by rank where both sides have as many ranks that hold as much of the same dimensions, else everything of one
+    /// against everything of the other, as where one side is cut along another axis.
     pub(super) fn take(&mut self, reference: &[usize], candidate: &[usize], rule: Rule, score: f64) {
         debug_assert!(
             reference.iter().all(|unit| self.is_free(REFERENCE, *unit)) && candidate.iter().all(|unit| self.is_free(CANDIDATE, *unit))
@@ -123,7 +133,16 @@ impl<'a, 's> Board<'a, 's> {
         let all =
             || reference.iter().map(|unit| &self.units[REFERENCE][*unit]).chain(candidate.iter().map(|unit| &self.units[CANDIDATE][*unit]));
         let ranks = all().next().map_or(1, |unit| unit.items.len());
-        let rank_by_rank = ranks > 1 && all().all(|unit| unit.items.len() == ranks);
+        let cut_alike = || match (reference, candidate) {
+            ([r], [c]) => {
+                let dims = |side: usize, item: usize| self.items(side)[item].shape.dims().iter().copied().filter(|dim| *dim != 1);
+                let items = self.units[REFERENCE][*r].items.iter().zip(&self.units[CANDIDATE][*c].items);
+                items.into_iter().all(|(r, c)| dims(REFERENCE, *r).eq(dims(CANDIDATE, *c)))
+            }
+            // The ranks of a fused tensor and of its parts are cut by whole heads.
+            _ => true,
+        };
+        let rank_by_rank = ranks > 1 && all().all(|unit| unit.items.len() == ranks) && cut_alike();
         let of = |side: usize, units: &[usize], rank: Option<usize>| -> Vec<usize> {
             units
                 .iter()

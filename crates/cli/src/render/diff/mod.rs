@@ -33,7 +33,7 @@ pub(crate) struct Rows {
 pub(crate) fn text(report: &Report, rows: &Rows, out: &mut dyn Write) -> anyhow::Result<()> {
     let paint = Paint::of_stdout();
     let (sentence, mood) = headline::of(report, rows.alone);
-    writeln!(out, "{}", paint.in_colour(mood, &sentence))?;
+    writeln!(out, "{}", paint.in_colour(mood, lines(&sentence, human::stdout_width())))?;
     if !rows.alone {
         why::write(report, paint, out)?;
     }
@@ -45,6 +45,27 @@ pub(crate) fn text(report: &Report, rows: &Rows, out: &mut dyn Write) -> anyhow:
     let most = if rows.all { usize::MAX } else { LEFTOVERS };
     leftovers("reference", &report.only_reference, most, out)?;
     leftovers("candidate", &report.only_candidate, most, out)
+}
+
+fn wrapped(text: &str, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", lines(text, width))
+}
+
+/// The text broken between words, so that a terminal does not break them inside; where lines have no width, as it is.
+fn lines(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return text.to_owned() };
+    let (mut out, mut column) = (String::with_capacity(text.len() + 8), 0);
+    for word in text.split_inclusive(' ') {
+        let (len, blank) = (word.chars().count(), usize::from(word.ends_with(' ')));
+        if column > 0 && column + len - blank > width {
+            out.truncate(out.trim_end_matches(' ').len());
+            out.push('\n');
+            column = 0;
+        }
+        out.push_str(word);
+        column += len;
+    }
+    out
 }
 
 /// The opinion on the whole, in a word.
@@ -85,7 +106,7 @@ fn counts(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
         parts.push((count(&|pair| pair.unmeasured == Some(why)), words.to_owned()));
     }
     let words: Vec<String> = parts.into_iter().filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}")).collect();
-    writeln!(out, "{}: {}", human::count(report.pairs.len(), "pair"), words.join(", "))?;
+    wrapped(&format!("{}: {}", human::count(report.pairs.len(), "pair"), words.join(", ")), human::stdout_width(), out)?;
     if report.layer_offset != 0 {
         writeln!(out, "layer offset: layer 0 of the reference is layer {} of the candidate", report.layer_offset)?;
     }
@@ -187,6 +208,15 @@ pub(crate) fn brief(value: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_sentences_break_between_words() {
+        assert_eq!(lines("one two three", Some(9)), "one two\nthree");
+        assert_eq!(lines("one two three", Some(7)), "one two\nthree");
+        assert_eq!(lines("endlessname then", Some(5)), "endlessname\nthen");
+        assert_eq!(lines("  1. indented", Some(40)), "  1. indented");
+        assert_eq!(lines("one two three", None), "one two three");
+    }
 
     #[test]
     fn numbers_are_short() {

@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, io::Write};
 use twinscope_compare::{
     Origin, Report, Verdict,
     engine::dtype_text,
+    layout::Evidence,
     report::{PairReport, Unmeasured},
 };
 
@@ -25,31 +26,12 @@ pub(super) fn write(report: &Report, rows: &Rows, paint: Paint, out: &mut dyn Wr
     }
     writeln!(out)?;
     let pairs: Vec<&PairReport> = shown.iter().map(|at| &report.pairs[*at]).collect();
-    let other_names = pairs.iter().any(|pair| pair.reference != pair.candidate);
-    let layouts = pairs.iter().any(|pair| layout(pair).is_some());
-    let mut columns = vec![Column::right("#"), Column::left("name")];
-    columns.extend(other_names.then_some(Column::left("candidate")));
-    columns.extend([Column::left("shape"), Column::left("dtype"), Column::right("rel L2"), Column::right("max abs")]);
-    columns.extend([Column::right("cosine"), Column::left("verdict")]);
-    columns.extend(layouts.then_some(Column::left("layout")));
+    let width = human::stdout_width();
+    let columns = fitting(&pairs, &shown, width);
     let mut text = Vec::new();
-    table::write(&mut text, &columns, pairs.len(), human::stdout_width(), "name", &mut |at, row| {
-        let pair = pairs[at];
-        let totals = pair.totals.as_ref();
-        row.cell(shown[at]);
-        row.cell(human::safe(&names(&pair.reference)));
-        if other_names {
-            row.cell(if pair.reference == pair.candidate { String::new() } else { human::safe(&names(&pair.candidate)).to_string() });
-        }
-        row.cell(pair.shape.as_ref().map_or_else(String::new, ToString::to_string));
-        row.cell(dtype_text(pair.dtypes));
-        row.cell(totals.map_or_else(String::new, |totals| brief(totals.rel_l2)));
-        row.cell(totals.map_or_else(String::new, |totals| brief(totals.max_abs)));
-        row.cell(totals.and_then(|totals| totals.cosine).map_or_else(String::new, cosine));
-        row.cell(human::safe(&judged(pair)));
-        if layouts {
-            row.cell(human::safe(layout(pair).unwrap_or_default()));
-        }
+    let titles: Vec<Column> = columns.iter().map(|column| column.title()).collect();
+    table::write(&mut text, &titles, pairs.len(), width, "name", &mut |at, row| {
+        columns.iter().for_each(|column| row.cell(column.cell(shown[at], pairs[at])));
     })?;
     let text = String::from_utf8_lossy(&text);
     for (at, line) in text.lines().enumerate() {
@@ -60,7 +42,94 @@ pub(super) fn write(report: &Report, rows: &Rows, paint: Paint, out: &mut dyn Wr
     if hidden > 0 {
         writeln!(out, "... and {}; --all shows every one", human::count(hidden, "more pair"))?;
     }
+    if !columns.contains(&Cells::Layout) {
+        for (at, pair) in shown.iter().zip(&pairs) {
+            if let Some(layout) = layout(pair) {
+                super::wrapped(&format!("layout of {at}: {}", human::safe(&layout)), width, out)?;
+            }
+        }
+    }
     Ok(())
+}
+
+/// One column of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cells {
+    Number,
+    Name,
+    Candidate,
+    Shape,
+    Dtype,
+    RelL2,
+    MaxAbs,
+    Cosine,
+    Verdict,
+    Layout,
+}
+
+/// What a terminal that is too narrow does without, the least missed first; layouts are then told below the table.
+const DISPENSABLE: [Cells; 5] = [Cells::Layout, Cells::Cosine, Cells::Dtype, Cells::MaxAbs, Cells::Shape];
+
+/// Names may be shortened to this before a column goes.
+const SHORT_NAME: usize = 16;
+
+/// The columns that these pairs fill and that this width has room for.
+fn fitting(pairs: &[&PairReport], shown: &[usize], width: Option<usize>) -> Vec<Cells> {
+    use Cells::{Candidate, Cosine, Dtype, Layout, MaxAbs, Name, Number, RelL2, Shape, Verdict};
+    let mut columns = vec![Number, Name, Candidate, Shape, Dtype, RelL2, MaxAbs, Cosine, Verdict, Layout];
+    columns.retain(|column| match column {
+        Candidate => pairs.iter().any(|pair| pair.reference != pair.candidate),
+        Layout => pairs.iter().any(|pair| layout(pair).is_some()),
+        _ => true,
+    });
+    let Some(width) = width else { return columns };
+    let wide = |column: &Cells| {
+        let cells = pairs.iter().zip(shown).map(|(pair, at)| column.cell(*at, pair).chars().count());
+        let widest = cells.chain([column.title().title().len()]).max().unwrap_or(0);
+        2 + if *column == Name { widest.min(SHORT_NAME) } else { widest }
+    };
+    for dispensable in DISPENSABLE {
+        // Two blanks between columns, none after the last.
+        if columns.iter().map(wide).sum::<usize>() <= width + 2 {
+            break;
+        }
+        columns.retain(|column| *column != dispensable);
+    }
+    columns
+}
+
+impl Cells {
+    fn title(self) -> Column {
+        match self {
+            Cells::Number => Column::right("#"),
+            Cells::Name => Column::left("name"),
+            Cells::Candidate => Column::left("candidate"),
+            Cells::Shape => Column::left("shape"),
+            Cells::Dtype => Column::left("dtype"),
+            Cells::RelL2 => Column::right("rel L2"),
+            Cells::MaxAbs => Column::right("max abs"),
+            Cells::Cosine => Column::right("cosine"),
+            Cells::Verdict => Column::left("verdict"),
+            Cells::Layout => Column::left("layout"),
+        }
+    }
+
+    fn cell(self, at: usize, pair: &PairReport) -> String {
+        let totals = pair.totals.as_ref();
+        match self {
+            Cells::Number => at.to_string(),
+            Cells::Name => human::safe(&names(&pair.reference)).to_string(),
+            Cells::Candidate if pair.reference == pair.candidate => String::new(),
+            Cells::Candidate => human::safe(&names(&pair.candidate)).to_string(),
+            Cells::Shape => pair.shape.as_ref().map_or_else(String::new, ToString::to_string),
+            Cells::Dtype => dtype_text(pair.dtypes),
+            Cells::RelL2 => totals.map_or_else(String::new, |totals| brief(totals.rel_l2)),
+            Cells::MaxAbs => totals.map_or_else(String::new, |totals| brief(totals.max_abs)),
+            Cells::Cosine => totals.and_then(|totals| totals.cosine).map_or_else(String::new, cosine),
+            Cells::Verdict => human::safe(&judged(pair)).to_string(),
+            Cells::Layout => layout(pair).map_or_else(String::new, |layout| human::safe(&layout).to_string()),
+        }
+    }
 }
 
 /// Indices of the pairs to show, in order.
@@ -153,9 +222,13 @@ fn not_finite(pair: &PairReport) -> String {
     }
 }
 
-/// The steps in words, when there are any.
-fn layout(pair: &PairReport) -> Option<&str> {
-    pair.layout.as_ref().filter(|layout| !layout.steps.is_empty()).map(|layout| layout.text.as_str())
+/// The steps in words, when there are any, and whether only the shapes speak for them.
+fn layout(pair: &PairReport) -> Option<String> {
+    let layout = pair.layout.as_ref().filter(|layout| !layout.steps.is_empty())?;
+    Some(match layout.by {
+        Evidence::Shape => format!("{} (by shape alone)", layout.text),
+        Evidence::Values | Evidence::Declared | Evidence::User => layout.text.clone(),
+    })
 }
 
 /// One name, or parts: `q + k + v`.

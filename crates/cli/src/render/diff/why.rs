@@ -54,6 +54,6 @@ fn said(pair: &PairReport, before: &str, paint: Paint, out: &mut dyn Write) -> a
     };
     let line = format!("{before}{}{}", human::safe(&cause.text), share(cause.explained));
     let colour = if cause.kind == "unknown" { Colour::Doubtful } else { Colour::Bad };
-    writeln!(out, "{}", paint.in_colour(colour, &line))?;
+    writeln!(out, "{}", paint.in_colour(colour, super::lines(&line, human::stdout_width())))?;
     Ok(())
 }

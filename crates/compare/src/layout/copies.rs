@@ -1,0 +1,101 @@
+//! Ranks that should hold the same: whether they do, and which of them to show when they do not.
+//!
+//! A layout that reads one of several copies says so, and that has to be true: a rank that went wrong alone would otherwise be called
+//! identical. So every copy is read once. Where one differs, the copy furthest from the other side is compared in place of the first, and
+//! the step says why.
+
+use super::{Aligned, KeepReason, Layout, LayoutError, Step, Which, steps};
+use twinscope_measure::{Options, Totals, totals_watched};
+use twinscope_tensor::{Operand, View};
+
+/// The same alignment when all copies that its steps leave out are equal to one that they keep; else with the furthest in its place.
+/// `None` when `go_on` said no.
+pub(crate) fn settle(
+    aligned: Aligned,
+    reference: &[View],
+    candidate: &[View],
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<Aligned>, LayoutError> {
+    let mut layout = aligned.layout.clone();
+    let mut changed = false;
+    for nth in 0..layout.steps.len() {
+        let Step::Keep { side, parts, why: KeepReason::Copies } = layout.steps[nth].clone() else { continue };
+        let views = if side == Which::Reference { reference } else { candidate };
+        let Some(odd) = odd_ones(views, &parts, go_on)? else { return Ok(None) };
+        for (place, copies) in odd {
+            let mut best = (Distance::NONE, parts[place]);
+            for copy in std::iter::once(parts[place]).chain(copies) {
+                let with = replaced(&layout, nth, place, copy);
+                let tried = steps::aligned(with, reference, candidate, layout.by)?;
+                let Some(distance) = distance(&*tried.reference, &*tried.candidate, go_on)? else { return Ok(None) };
+                if distance > best.0 {
+                    best = (distance, copy);
+                }
+            }
+            layout.steps = replaced(&layout, nth, place, best.1);
+            changed = true;
+        }
+    }
+    if !changed {
+        return Ok(Some(aligned));
+    }
+    steps::aligned(layout.steps, reference, candidate, layout.by).map(Some)
+}
+
+fn replaced(layout: &Layout, nth: usize, place: usize, copy: usize) -> Vec<Step> {
+    let mut all = layout.steps.clone();
+    if let Step::Keep { parts, why, .. } = &mut all[nth] {
+        parts[place] = copy;
+        *why = KeepReason::Furthest;
+    }
+    all
+}
+
+/// Of each kept part, by its place, the copies of it that differ from it.
+type Odd = Vec<(usize, Vec<usize>)>;
+
+/// `None` when stopped. A copy belongs to the kept part that it is nearest to.
+fn odd_ones(views: &[View], kept: &[usize], go_on: &(dyn Fn() -> bool + Sync)) -> Result<Option<Odd>, LayoutError> {
+    let mut odd: Odd = Vec::new();
+    for part in (0..views.len()).filter(|part| !kept.contains(part)) {
+        let mut nearest: Option<(Distance, usize)> = None;
+        let alike = |(_, other): &(usize, &usize)| views[**other].shape() == views[part].shape();
+        for (place, other) in kept.iter().enumerate().filter(alike) {
+            let Some(found) = distance(&views[*other], &views[part], go_on)? else { return Ok(None) };
+            if nearest.is_none_or(|(least, _)| found < least) {
+                nearest = Some((found, place));
+            }
+            if found == Distance::NONE {
+                break;
+            }
+        }
+        if let Some((_, place)) = nearest.filter(|(found, _)| *found != Distance::NONE) {
+            match odd.iter_mut().find(|(other, _)| *other == place) {
+                Some((_, copies)) => copies.push(part),
+                None => odd.push((place, vec![part])),
+            }
+        }
+    }
+    Ok(Some(odd))
+}
+
+/// How far two are apart: what is not finite on one side only first, then the relative error, then how many differ.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+struct Distance(u64, f64, u64);
+
+impl Distance {
+    const NONE: Self = Self(0, 0.0, 0);
+
+    fn of(totals: &Totals) -> Self {
+        // Undefined where the reference is zero and the other is not: as far as can be.
+        let relative = if totals.differing == 0 { 0.0 } else { totals.rel_l2.unwrap_or(f64::INFINITY) };
+        Self(totals.nonfinite_differing, relative, totals.differing)
+    }
+}
+
+/// `None` when stopped.
+fn distance(one: &dyn Operand, other: &dyn Operand, go_on: &(dyn Fn() -> bool + Sync)) -> Result<Option<Distance>, LayoutError> {
+    let options = Options { profiles: false, top: 0, tolerance: None };
+    let totals = totals_watched(one, other, &options, &|_| go_on())?;
+    Ok(totals.as_ref().map(Distance::of))
+}
