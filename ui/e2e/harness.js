@@ -24,11 +24,17 @@ export function scratch() {
   return mkdtempSync(join(tmpdir(), "twinscope-e2e-"));
 }
 
+const children = new Set();
 /** `twinscope serve` with its own state; `stop` ends it. */
 export async function serve(args = [], options = {}) {
   const state = options.state ?? scratch();
   const binary = process.env.TWINSCOPE_BIN ?? join(ROOT, "target/debug/twinscope");
-  const child = spawn(binary, ["serve", ...args, "--port", "0", "--no-open", "--state", state, "--root", TESTDATA, ...(options.roots ?? []).flatMap((root) => ["--root", root])], { stdio: ["ignore", "pipe", "pipe"], cwd: ROOT });
+  const given = ["serve", ...args, "--port", "0", "--no-open", "--state", state, "--root", TESTDATA, ...(options.roots ?? []).flatMap((root) => ["--root", root])];
+  // No file may grow beyond the limit: to whoever writes it, the disk is full there.
+  const limited = ["-c", `trap '' XFSZ; ulimit -f ${(options.fileLimit ?? 0) / 1024}; exec "$0" "$@"`, binary, ...given];
+  const child = spawn(options.fileLimit ? "bash" : binary, options.fileLimit ? limited : given, { stdio: ["ignore", "pipe", "pipe"], cwd: ROOT });
+  children.add(child);
+  child.on("exit", () => children.delete(child));
   let said = "";
   child.stderr.on("data", (data) => (said += data));
   const url = await new Promise((done, failed) => {
@@ -43,6 +49,7 @@ export async function serve(args = [], options = {}) {
     new Promise((done) => {
       child.removeAllListeners("exit");
       child.on("exit", () => {
+        children.delete(child);
         if (!options.state) rmSync(state, { recursive: true, force: true });
         done(undefined);
       });
@@ -62,9 +69,11 @@ export async function open({ width = 1440, height = 900, theme = "light" } = {})
   return context;
 }
 
+/** After the tests of a file: the browser, and servers that a failed test left behind. */
 export async function closeBrowser() {
   await browser?.close();
   browser = null;
+  for (const child of children) child.kill("SIGKILL");
 }
 
 const tabs = new Set();

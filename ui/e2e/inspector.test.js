@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { accessible, closeBrowser, closeTabs, compare, decode, eventually, open, page, place, scratch, serve, settled, shots, TESTDATA } from "./harness.js";
+import { accessible, closeBrowser, closeTabs, compare, decode, eventually, open, page, pixels, place, scratch, serve, setTheme, settled, shots, TESTDATA } from "./harness.js";
 import { numbers, safetensors } from "./data.js";
 
 const folder = scratch();
@@ -16,8 +16,8 @@ before(async () => {
 });
 afterEach(closeTabs);
 after(async () => {
-  await closeBrowser();
   await server.stop();
+  await closeBrowser();
   rmSync(folder, { recursive: true, force: true });
 });
 
@@ -151,6 +151,66 @@ test("cells are walked with arrows and the pointer tells both exact values", asy
   await tab.keyboard.press("ArrowDown");
   await tab.keyboard.press("ArrowRight");
   await tab.waitForURL(/cell=0,0,2,3/);
+  tab.fine();
+});
+
+test("colours: blue is negative, orange positive, stronger the larger; the border tells the difference; a legend says so; all of it can be off", async () => {
+  const values = [-1, -0.25, 0, 0.25, 1, 0.5];
+  safetensors(join(folder, "colour_a.safetensors"), { w: { shape: [2, 3], values } });
+  safetensors(join(folder, "colour_b.safetensors"), { w: { shape: [2, 3], values: values.map((value, at) => (at === 5 ? value + 0.5 : at === 3 ? value + 0.001 : value)) } });
+  const own = await compare(server, join(folder, "colour_a.safetensors"), join(folder, "colour_b.safetensors"));
+  const tab = await page(context, server, `#/s/${own}/pair/${encodeURIComponent("w = w")}`);
+  const cells = tab.getByTestId("cells-candidate").locator("td");
+  await cells.nth(5).waitFor();
+  for (const theme of ["light", "dark"]) {
+    await setTheme(tab, theme);
+    await settled(tab);
+    const seen = [];
+    for (let nth = 0; nth < 6; nth += 1) {
+      // A corner of the cell, inside of its border and beside its text.
+      const box = await cells.nth(nth).boundingBox();
+      seen.push((await pixels(tab, { x: box.x + 8, y: box.y + 5, width: 2, height: 2 })).rgb(0, 0));
+    }
+    const [far, near, none, little, much] = seen;
+    const blue = ([r, , b]) => b - r;
+    assert.ok(blue(far) > 60 && blue(far) > blue(near) && blue(near) > 0, `negative, ${theme}: ${far} and ${near}`);
+    assert.ok(Math.abs(blue(none)) < 16, `zero, ${theme}: ${none}`);
+    assert.ok(blue(much) < -60 && blue(much) < blue(little) && blue(little) < 0, `positive, ${theme}: ${much} and ${little}`);
+    const border = (nth) => cells.nth(nth).evaluate((cell) => getComputedStyle(cell).boxShadow);
+    const [same, small, large] = [await border(0), await border(3), await border(5)];
+    assert.equal(same, "none", "nothing differs");
+    const channels = (text) => text.match(/rgb\((\d+), (\d+), (\d+)\)/).slice(1).map(Number);
+    const [low, high] = [channels(small), channels(large)];
+    assert.ok(low[1] > low[0], `a small difference is green, ${theme}: ${small}`);
+    assert.ok(high[0] > high[1] && high[1] > high[2], `a large one is orange, ${theme}: ${large}`);
+  }
+  await tab.getByText("background: the value").waitFor();
+  await tab.getByText(/border: difference, none to 0\.5/).waitFor();
+  assert.match(await cells.nth(5).getAttribute("title"), /\[1, 2\]\nreference 0\.5\ncandidate 1\b.*\ndifference 0\.5\nrelative .*\nULP .*\nbits /s);
+  await tab.getByLabel("colours").uncheck();
+  await eventually(() => cells.nth(0).evaluate((cell) => getComputedStyle(cell).backgroundColor), "rgba(0, 0, 0, 0)");
+  tab.fine();
+});
+
+test("a picture of a large tensor is pooled on the server, says so, and no outlier or NaN is lost in it", async () => {
+  const [rows, cols] = [700, 900];
+  const values = Array.from({ length: rows * cols }, (_, at) => Math.sin(at / 50) / 10);
+  const other = values.slice();
+  other[333 * cols + 777] = 9;
+  other[600 * cols + 100] = NaN;
+  safetensors(join(folder, "pool_a.safetensors"), { w: { shape: [rows, cols], values } });
+  safetensors(join(folder, "pool_b.safetensors"), { w: { shape: [rows, cols], values: other } });
+  const own = await compare(server, join(folder, "pool_a.safetensors"), join(folder, "pool_b.safetensors"));
+  const tab = await page(context, server, `#/s/${own}/pair/${encodeURIComponent("w = w")}`);
+  await tab.getByText(/abs-max pooling/).waitFor();
+  await tab.getByText("NaN (2 px)").waitFor();
+  const heat = tab.getByTestId("heat-difference");
+  await eventually(() => heat.locator(".legend").innerText(), (text) => /9/.test(text) || /8\.9/.test(text));
+  await tab.getByTestId("max").click();
+  await tab.getByRole("button", { name: "read cells" }).click();
+  await tab.getByText("every value is a cell").waitFor();
+  await tab.getByRole("button", { name: "Zoom out" }).click();
+  await tab.getByRole("button", { name: "Zoom in" }).click();
   tab.fine();
 });
 

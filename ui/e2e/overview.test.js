@@ -1,7 +1,7 @@
 // The overview: the headline, the curve, groups, sorting, filtering, order, pairing by hand.
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
-import { rmSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { accessible, brightness, closeBrowser, closeTabs, compare, eventually, open, page, pixels, place, scratch, serve, settled, shots, TESTDATA } from "./harness.js";
 import { endless, many, numbers, safetensors } from "./data.js";
@@ -20,8 +20,8 @@ before(async () => {
 });
 afterEach(closeTabs);
 after(async () => {
-  await closeBrowser();
   await server.stop();
+  await closeBrowser();
   rmSync(folder, { recursive: true, force: true });
 });
 
@@ -197,6 +197,90 @@ test("leftovers are paired by dragging, by hand and by suggestion, taken apart, 
   await dialog.waitFor({ state: "detached" });
   await tab.getByText("Paired <img").waitFor();
   tab.fine();
+});
+
+test("suggestions are accepted one by one and all at once, in the list and on the map, and undone", async () => {
+  const values = (seed) => ({ shape: [4, 4], values: numbers(16, seed) });
+  const side = (end) => Object.fromEntries([["same", values(9)], ...[0, 1, 2, 3].map((nth) => [`enc.${nth}.attn.query.${end}`, values(nth)])]);
+  safetensors(join(folder, "like_a.safetensors"), side("weight"));
+  safetensors(join(folder, "like_b.safetensors"), side("wt"));
+  const own = await compare(server, join(folder, "like_a.safetensors"), join(folder, "like_b.safetensors"), { settings: { rules: ["exact"] } });
+  const tab = await page(context, server, `#/s/${own}`);
+  const count = tab.getByTestId("chip-leftover").locator("strong");
+  await eventually(() => count.innerText(), "8");
+  await tab.getByTestId("chip-leftover").click();
+  const row = (nth) => tab.locator(`[data-key="l:reference:enc.${nth}.attn.query.weight"]`);
+  await row(0).getByRole("button", { name: /pair them/ }).click();
+  await tab.getByText("Paired enc.0.attn.query.weight with enc.0.attn.query.wt").waitFor();
+  await eventually(() => count.innerText(), "6");
+  await row(1).click();
+  await tab.getByRole("button", { name: "Accept the suggestion" }).click();
+  await eventually(() => count.innerText(), "4");
+  await tab.getByTestId("menu-pairing").click();
+  const all = tab.getByRole("menuitem", { name: /Accept all suggestions/ });
+  assert.match(await all.innerText(), /2 suggestions/);
+  await all.click();
+  await tab.getByText("Suggestions accepted").waitFor();
+  const pairs = async () => (await (await fetch(`${server.url}/api/v1/sessions/${own}/pairs`)).json()).pairs.map((pair) => pair.key);
+  await eventually(async () => (await pairs()).length, 5);
+  await eventually(() => tab.getByTestId("chip-leftover").locator("strong").innerText(), "0");
+  await tab.getByRole("button", { name: "Undo", exact: true }).first().click();
+  await eventually(() => count.innerText(), "4");
+  const map = await page(context, server, `#/s/${own}/map`);
+  await map.getByRole("button", { name: "Accept 2 suggestions" }).click();
+  await eventually(async () => (await pairs()).length, 5);
+  await map.getByRole("button", { name: "Accept 0 suggestions" }).waitFor();
+  tab.fine();
+  map.fine();
+});
+
+test("settings are saved as TOML and loaded, a pairing comes as JSON and as CSV, and what makes no sense is said", async () => {
+  const own = await compare(server, left.reference, left.candidate, { settings: { rules: ["exact"], fuzzy_threshold: 0.61, skip: ["nothing.*"] } });
+  const tab = await page(context, server, `#/s/${own}`);
+  const settings = async () => (await fetch(`${server.url}/api/v1/sessions/${own}/settings`)).json();
+  const take = async (item, name) => {
+    await tab.getByTestId("menu-pairing").click();
+    const [download] = await Promise.all([tab.waitForEvent("download"), tab.getByRole("menuitem", { name: item }).click()]);
+    await download.saveAs(join(folder, name));
+    return readFileSync(join(folder, name), "utf8");
+  };
+  const load = async (put) => {
+    await tab.getByTestId("menu-pairing").click();
+    await tab.getByRole("menuitem", { name: /Load pairing or settings/ }).click();
+    const dialog = tab.getByTestId("load-dialog");
+    await put(dialog);
+    await dialog.getByRole("button", { name: "Load" }).click();
+    return dialog;
+  };
+  const toml = await take(/Save settings as file/, "saved.toml");
+  assert.match(toml, /fuzzy_threshold = 0\.61/);
+  writeFileSync(join(folder, "changed.toml"), toml.replace("0.61", "0.42").replace('"exact"', '"exact", "fuzzy"'));
+  await load(async (dialog) => {
+    await dialog.getByLabel("File").setInputFiles(join(folder, "changed.toml"));
+    await eventually(() => dialog.getByRole("radio", { name: /settings/ }).isChecked(), true);
+  });
+  await tab.getByText("Settings loaded").waitFor();
+  const changed = await settings();
+  assert.deepEqual([changed.fuzzy_threshold, changed.rules, changed.skip], [0.42, ["exact", "fuzzy"], ["nothing.*"]]);
+  await tab.getByTestId("menu-pairing").click();
+  await tab.getByRole("menuitem", { name: /Strategies/ }).click();
+  await eventually(() => tab.getByTestId("strategies").getByLabel("Fuzzy threshold, number").inputValue(), "0.42");
+  await tab.keyboard.press("Escape");
+  await load((dialog) => dialog.getByLabel("File").setInputFiles(join(folder, "saved.toml")));
+  await eventually(async () => (await settings()).fuzzy_threshold, 0.61);
+
+  const dialog = await load(async (dialog) => {
+    await dialog.getByRole("radio", { name: /pairing/ }).check();
+    await dialog.getByLabel("Contents").fill("alpha,nobody");
+  });
+  await tab.getByText(/nobody/).last().waitFor();
+  await dialog.getByLabel("Contents").fill("reference,candidate\nalpha,omega\n");
+  await dialog.getByRole("button", { name: "Load" }).click();
+  await tab.getByText("Pairing loaded").waitFor();
+  await tab.getByRole("button", { name: "Expand all groups" }).click();
+  await tab.locator('[data-key="p:alpha = omega"]').waitFor();
+  assert.match(await take(/Save pairing as CSV/, "pairs.csv"), /^alpha,omega$/m);
+  tab.fine(["status of 4"]);
 });
 
 test("the map draws a line per pair with its rule, pairs two leftovers and takes a pair apart", async () => {

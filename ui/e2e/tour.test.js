@@ -16,8 +16,8 @@ before(async () => {
 });
 afterEach(closeTabs);
 after(async () => {
-  await closeBrowser();
   await server.stop();
+  await closeBrowser();
   rmSync(folder, { recursive: true, force: true });
 });
 

@@ -40,15 +40,20 @@ impl Server {
 
     fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
         let body = body.map(|body| body.to_string()).unwrap_or_default();
-        let mut stream = TcpStream::connect(self.address()).unwrap();
         let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
-        let host = self.address();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nhost: {host}\r\n{kind}content-length: {}\r\nconnection: close\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
+        self.send(method, path, kind, body.as_bytes())
+    }
+
+    /// Bytes of a file, from an offset on.
+    fn put(&self, path: &str, offset: usize, bytes: &[u8]) -> (u16, Value) {
+        self.send("PUT", path, &format!("content-type: application/octet-stream\r\nupload-offset: {offset}\r\n"), bytes)
+    }
+
+    fn send(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, Value) {
+        let mut stream = TcpStream::connect(self.address()).unwrap();
+        let (host, length) = (self.address(), body.len());
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n");
+        stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         let text = String::from_utf8_lossy(&answer);
@@ -208,6 +213,84 @@ fn a_client_that_is_slow_holds_nobody_up() {
     for _ in 0..20 {
         assert_eq!(server.call("GET", "/api/v1/server", None).0, 200);
     }
+}
+
+#[test]
+fn a_client_that_reads_nothing_holds_nobody_up() {
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    let server = Server::start(dir.path(), &["--port", "0"]);
+    // Each asks again and again and takes no answer: their connections fill up, nothing else does.
+    let deaf: Vec<TcpStream> = (0..50)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            let request = format!("GET /api/v1/openapi.json HTTP/1.1\r\nhost: {}\r\n\r\n", server.address());
+            while stream.write_all(request.as_bytes()).is_ok() {}
+            stream
+        })
+        .collect();
+    for _ in 0..20 {
+        assert_eq!(server.call("GET", "/api/v1/server", None).0, 200);
+    }
+    let body = json!({"reference": {"path": "a.safetensors"}, "candidate": {"path": "b.safetensors"}});
+    let (_, opened) = server.call("POST", "/api/v1/open", Some(body));
+    assert_eq!(server.wait(&format!("/api/v1/sessions/{}", opened["session"].as_str().unwrap()))["state"], "done");
+    drop(deaf);
+}
+
+/// No file may grow beyond `most` bytes: to whoever writes it, the disk is full there.
+fn with_full_disk(dir: &Path, most: u64) -> Server {
+    use std::os::unix::process::CommandExt;
+    let mut command = command(dir);
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: both calls are async-signal-safe and touch nothing of the parent.
+    unsafe {
+        command.pre_exec(move || {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            if libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        });
+    }
+    let mut child = command.args(["serve", "--no-open", "--port", "0", "--state", "state"]).spawn().unwrap();
+    let mut url = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
+    Server { child, url: url.trim_end().to_owned() }
+}
+
+#[test]
+fn a_full_disk_in_the_middle_of_an_upload_and_of_a_change_loses_nothing() {
+    const MIB: usize = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    files(dir.path());
+    let server = with_full_disk(dir.path(), 2 * MIB as u64);
+    let body = json!({"reference": {"path": "a.safetensors"}, "candidate": {"path": "b.safetensors"}});
+    let (status, opened) = server.call("POST", "/api/v1/open", Some(body));
+    assert_eq!(status, 201, "{opened}");
+    let session = format!("/api/v1/sessions/{}", opened["session"].as_str().unwrap());
+    server.wait(&session);
+    assert_eq!(server.call("PATCH", &session, Some(json!({"notes": "before"}))).0, 200);
+
+    let announced = json!({"name": "run.bin", "files": [{"path": "run.bin", "bytes": 3 * MIB}]});
+    let upload = format!("/api/v1/uploads/{}", server.call("POST", "/api/v1/uploads", Some(announced)).1["upload"].as_str().unwrap());
+    let (status, full) = server.put(&format!("{upload}/files/0"), 0, &vec![7; 3 * MIB]);
+    assert_eq!((status, full["code"].as_str()), (507, Some("disk_full")), "{full}");
+    assert_eq!(full["detail"], format!("`run.bin` has arrived with {} of {} bytes, then the disk was full", 2 * MIB, 3 * MIB));
+    assert!(full["hint"].as_str().unwrap().contains("resume"), "{full}");
+
+    let (status, full) = server.call("PATCH", &session, Some(json!({"notes": "x".repeat(3 * MIB)})));
+    assert_eq!((status, full["code"].as_str()), (507, Some("disk_full")), "{full}");
+    assert!(full["detail"].as_str().unwrap().contains("state.db") && full["hint"].as_str().unwrap().contains("--state"), "{full}");
+    assert_eq!(server.call("GET", &session, None).1["notes"], "before");
+    assert_eq!(server.call("PATCH", &session, Some(json!({"notes": "after"}))).0, 200, "what is small still fits");
+
+    server.signal(libc::SIGKILL);
+    drop(server);
+    let server = Server::start(dir.path(), &["--port", "0"]);
+    let (_, found) = server.call("GET", &session, None);
+    assert_eq!((found["notes"].as_str(), found["headline"]["verdict"].as_str()), (Some("after"), Some("diverged")));
+    assert_eq!(server.call("GET", &upload, None).1["received"], 2 * MIB);
+    assert_eq!(server.put(&format!("{upload}/files/0"), 2 * MIB, &vec![7; MIB]).0, 200);
+    assert_eq!(server.call("GET", &upload, None).1["complete"], true);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::{
     problem::{Answer, Problem},
     roots::Roots,
     session::{Record, Session},
-    store::Store,
+    store::{Store, StoreError},
     uploads::Uploads,
 };
 use std::{
@@ -62,8 +62,8 @@ const OPEN: usize = 24;
 pub enum StartError {
     #[error("cannot use `{}` for sessions: {source}", .path.display())]
     State { path: PathBuf, source: io::Error },
-    #[error("cannot use `{}` for sessions: {source}", .path.display())]
-    Store { path: PathBuf, source: rusqlite::Error },
+    #[error("cannot use {0} for sessions")]
+    Store(#[from] StoreError),
     #[error("cannot start threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
 }
@@ -73,12 +73,10 @@ impl App {
         let path = config.state.clone();
         let state = |source| StartError::State { path: path.clone(), source };
         std::fs::create_dir_all(&path).map_err(state)?;
-        let file = path.join("state.db");
-        let kept = |source| StartError::Store { path: file.clone(), source };
-        let store = Store::open(&file).map_err(kept)?;
+        let store = Store::open(&path.join("state.db"))?;
         let uploads = Uploads::open(path.join("uploads"), config.max_upload, &store).map_err(state)?;
         let mut sessions = HashMap::new();
-        for (id, document) in store.sessions().map_err(kept)? {
+        for (id, document) in store.sessions()? {
             // One that cannot be read is left alone: a newer twinscope may know it.
             if let Ok(record) = serde_json::from_str::<Record>(&document) {
                 sessions.insert(id.clone(), Arc::new(Session::restored(id, record)));
@@ -127,13 +125,20 @@ impl App {
     pub fn delete(&self, id: &str) -> Answer<()> {
         let session = self.session(id)?;
         session.cancel();
-        self.store.delete_session(id)?;
-        self.all().remove(id);
-        let used: Vec<String> = self.sessions().iter().flat_map(|session| session.record().uploads()).collect();
-        for upload in session.record().uploads() {
-            if !used.contains(&upload) {
-                self.uploads.delete(&self.store, &upload)?;
+        let used: Vec<String> =
+            self.sessions().iter().filter(|other| other.id != id).flat_map(|session| session.record().uploads()).collect();
+        let own: Vec<String> = session.record().uploads().into_iter().filter(|upload| !used.contains(upload)).collect();
+        if let Err(error) = self.store.delete_session(id) {
+            // On a full disk even this needs room: what the user wants to be rid of makes it.
+            if !error.is_full() || own.is_empty() {
+                return Err(error.into());
             }
+            own.iter().try_for_each(|upload| self.uploads.remove_data(upload))?;
+            self.store.delete_session(id)?;
+        }
+        self.all().remove(id);
+        for upload in &own {
+            self.uploads.delete(&self.store, upload)?;
         }
         self.events.push(id, What::Deleted);
         Ok(())

@@ -176,10 +176,16 @@ impl Run {
         let filled = measured.parts.iter().filter(|part| part.get().is_some()).count();
         let explaining = count.explaining.load(Ordering::Relaxed);
         let progress = shown.progress(filled, measured.parts.len(), count.bytes.load(Ordering::Relaxed), explaining);
+        // The pairs first: whoever hears of some may ask for them.
+        self.tell_pairs(measured, sources, filled, shown);
         if shown.told.as_ref() != Some(&progress) {
             self.progress(progress.clone());
             shown.told = Some(progress);
         }
+    }
+
+    /// What is known by now, when that is more than was told.
+    fn tell_pairs(&self, measured: &Measured, sources: &Sources, filled: usize, shown: &mut Shown) {
         if shown.next > Instant::now() || (shown.filled == Some(filled) && !shown.rows.is_empty()) {
             return;
         }

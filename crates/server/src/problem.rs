@@ -64,8 +64,9 @@ impl Problem {
     }
 
     pub fn disk_full(what: &str) -> Self {
-        Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", format!("{what}: the disk is full"))
-            .hint("free some space, or start with --state on a larger disk; nothing that was saved before is lost")
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", format!("{what}: the disk is full")).hint(
+            "free some space, as by deleting a session with uploads, or start with --state on a larger disk; what was saved before is kept",
+        )
     }
 }
 
@@ -124,24 +125,25 @@ impl From<twinscope_compare::settings::ConfigError> for Problem {
     }
 }
 
-impl From<rusqlite::Error> for Problem {
-    fn from(error: rusqlite::Error) -> Self {
-        match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DiskFull) => Self::disk_full("the session cannot be saved"),
-            _ => Self::internal(format!("the sessions cannot be read or saved: {error}")),
+impl From<crate::store::StoreError> for Problem {
+    fn from(error: crate::store::StoreError) -> Self {
+        if error.is_full() {
+            return Self::disk_full(&format!("the session cannot be saved in `{}`", error.path.display()));
         }
+        Self::internal(format!("the sessions cannot be read or saved: {error}"))
     }
 }
 
 impl From<std::io::Error> for Problem {
     fn from(error: std::io::Error) -> Self {
-        match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded | std::io::ErrorKind::FileTooLarge => {
-                Self::disk_full("it cannot be written")
-            }
-            _ => Self::internal(error.to_string()),
-        }
+        if no_room(&error) { Self::disk_full("it cannot be written") } else { Self::internal(error.to_string()) }
     }
+}
+
+/// The disk, a quota or a limit takes no more.
+pub(crate) fn no_room(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 impl From<serde_json::Error> for Problem {

@@ -69,6 +69,8 @@ pub struct Writing<'a> {
     uploads: &'a Uploads,
     key: (String, usize),
     pub path: PathBuf,
+    /// As it was announced.
+    pub name: String,
     pub bytes: u64,
 }
 
@@ -196,13 +198,25 @@ impl Uploads {
         if !self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
             return Err(Problem::conflict("upload_busy", format!("`{}` is being received already", announced.path)));
         }
-        Ok(Writing { uploads: self, key, path: self.data(id).join(inside(&announced.path)?), bytes: announced.bytes })
+        Ok(Writing {
+            uploads: self,
+            key,
+            path: self.data(id).join(inside(&announced.path)?),
+            name: announced.path.clone(),
+            bytes: announced.bytes,
+        })
     }
 
     pub fn delete(&self, store: &Store, id: &str) -> Answer<()> {
         self.record(id)?;
+        // The bytes first: on a full disk it is they that make room for the rest.
+        self.remove_data(id)?;
         store.delete_upload(id)?;
         self.records().remove(id);
+        Ok(())
+    }
+
+    pub(crate) fn remove_data(&self, id: &str) -> Answer<()> {
         match fs::remove_dir_all(self.folder.join(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),

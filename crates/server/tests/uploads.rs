@@ -124,3 +124,87 @@ async fn an_upload_is_cancelled_and_leaves_nothing() {
     assert_eq!(std::fs::read_dir(server.dir.path().join("state/uploads")).unwrap().count(), 0);
     assert_eq!(put(&server, &upload, 0, 50, Body::from("x")).await.code(), "no_such_upload");
 }
+
+/// `/dev/full` takes nothing, as a full disk does; it stands where a file of the upload is.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_disk_that_is_full_in_the_middle_names_the_file_keeps_what_arrived_and_the_rest_is_sent_later() {
+    let server = Server::new();
+    let bytes = safetensors(&[("x", &[1000], &[3.0; 1000])]);
+    let upload = id(&announce(&server, "run", &[("run/x.safetensors", bytes.len()), ("run/y.safetensors", bytes.len())]).await);
+    assert_eq!(put(&server, &upload, 0, 0, Body::from(bytes.clone())).await.status, StatusCode::OK);
+    let file = server.dir.path().join(format!("state/uploads/{upload}/data/run/y.safetensors"));
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("/dev/full", &file).unwrap();
+    let full = put(&server, &upload, 1, 0, Body::from(bytes.clone())).await;
+    assert_eq!((full.status, full.code().as_str()), (StatusCode::INSUFFICIENT_STORAGE, "disk_full"));
+    let detail = format!("`run/y.safetensors` has arrived with 0 of {} bytes, then the disk was full", bytes.len());
+    assert_eq!(full.json()["detail"], detail);
+    assert!(full.json()["hint"].as_str().unwrap().contains("free some space and resume"));
+    // It stands, nothing is lost, and there is room again.
+    assert_eq!(server.get("/api/v1/server").await.status, StatusCode::OK);
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, &bytes[..700]).unwrap();
+    assert_eq!(server.get(&format!("/api/v1/uploads/{upload}")).await.json()["received"], bytes.len() + 700);
+    assert_eq!(put(&server, &upload, 1, 700, Body::from(bytes[700..].to_vec())).await.status, StatusCode::OK);
+    let opened = server.post("/api/v1/open", json!({"reference": {"upload": upload}})).await;
+    assert_eq!((opened.status, opened.json()["reference_source"]["tensors"].as_u64()), (StatusCode::CREATED, Some(2)));
+}
+
+#[tokio::test]
+async fn a_bomb_and_files_that_point_elsewhere_are_said_and_harm_nothing() {
+    let server = Server::with(|config| config.opening.limits.inflate_ratio = 100);
+    let testdata = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    let send = async |path: &str| {
+        let bytes = std::fs::read(testdata.join(path)).unwrap();
+        let name = path.rsplit('/').next().unwrap();
+        let upload = id(&announce(&server, name, &[(name, bytes.len())]).await);
+        assert_eq!(put(&server, &upload, 0, 0, Body::from(bytes)).await.status, StatusCode::OK);
+        server.post("/api/v1/open", json!({"reference": {"upload": upload}})).await
+    };
+    // Listed from its first bytes; whoever wants its values is told, and nobody's memory or disk is.
+    let bomb = send("npz/bomb/input.npz").await;
+    assert_eq!(bomb.status, StatusCode::CREATED, "{}", bomb.text());
+    let tensor = format!("/api/v1/sessions/{}/sources/reference/tensors/0", bomb.json()["session"].as_str().unwrap());
+    let values = server.get(&format!("{tensor}/window")).await;
+    assert_eq!(values.code(), "unreadable_tensor");
+    assert!(values.json()["detail"].as_str().unwrap().contains("inflates too far"), "{}", values.text());
+    for path in ["corpus/hostile/safetensors/index_traversal.safetensors.index.json", "corpus/hostile/onnx/external_traversal.onnx"] {
+        let answer = send(path).await;
+        let said = answer.text();
+        if answer.status == StatusCode::CREATED {
+            // A graph that could be read without the file it points at says what it left out.
+            let session = answer.json()["session"].as_str().unwrap().to_owned();
+            let listed = server.get(&format!("/api/v1/sessions/{session}/sources/reference/tensors")).await;
+            assert!(!listed.json()["skipped"].as_array().unwrap().is_empty(), "{path}: {}", listed.text());
+        } else {
+            assert_eq!(answer.code(), "unreadable_source", "{path}: {said}");
+        }
+    }
+    assert_eq!(server.get("/api/v1/server").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn of_two_senders_of_one_file_the_second_is_refused() {
+    let server = Server::new();
+    let upload = id(&announce(&server, "x", &[("x", 100)]).await);
+    let (held, hold) = tokio::sync::oneshot::channel::<()>();
+    let slow = stream::once(async move {
+        let _ = hold.await;
+        Ok::<_, std::io::Error>(Bytes::from(vec![1; 100]))
+    });
+    let first = put(&server, &upload, 0, 0, Body::from_stream(slow));
+    let second = async {
+        // The first one has the file as soon as its request is being read.
+        loop {
+            let answer = put(&server, &upload, 0, 0, Body::empty()).await;
+            if answer.code() == "upload_busy" {
+                held.send(()).unwrap();
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let (first, ()) = tokio::join!(first, second);
+    assert_eq!((first.status, first.json()["received"].as_u64()), (StatusCode::OK, Some(100)));
+}

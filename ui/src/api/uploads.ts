@@ -64,6 +64,11 @@ function problem(request: XMLHttpRequest): Problem {
   }
 }
 
+/** Bytes that the server has. */
+export async function arrived(upload: string): Promise<number> {
+  return (await send<Upload>("GET", `/api/v1/uploads/${upload}`)).received;
+}
+
 export async function forget(upload: string): Promise<void> {
   await ask(`/api/v1/uploads/${upload}`, { method: "DELETE" });
 }

@@ -44,7 +44,10 @@ export class SessionState {
   undoLabel = $derived(this.doc?.undo ?? null);
   redoLabel = $derived(this.doc?.redo ?? null);
   links = $derived.by(() => api.links(this.id));
-  suggestions = $derived(this.leftovers.filter((leftover) => leftover.suggestion !== null));
+  /** Each once, though both of its sides carry it. */
+  suggestions = $derived(
+    new Set(this.leftovers.filter(({ suggestion }) => suggestion !== null).map(({ side, name, suggestion }) => JSON.stringify(side === "reference" ? [name, suggestion] : [suggestion, name]))),
+  );
   changed = $derived(
     [this.doc?.reference_source?.changed ? "reference" : null, this.doc?.candidate_source?.changed ? "candidate" : null].filter((side) => side !== null),
   );

@@ -1,7 +1,7 @@
 // One of the two boxes of the first screen: a path that is typed, or an upload that is on its way.
 import { picked, single, type Dropped } from "../api/dropped.js";
-import { aborted } from "../api/problem.js";
-import { forget, upload, type Upload } from "../api/uploads.js";
+import { aborted, Problem } from "../api/problem.js";
+import { arrived, forget, upload, type Upload } from "../api/uploads.js";
 import { kindOf, type SourceKind } from "../logic/opening.js";
 
 export class SourceBox {
@@ -12,6 +12,8 @@ export class SourceBox {
   sending = $state(false);
   complete = $state(false);
   problem = $state<string | null>(null);
+  /** What can be done about it. */
+  hint = $state<string | null>(null);
   #abort: AbortController | null = null;
   #began = 0;
   #from = 0;
@@ -51,13 +53,16 @@ export class SourceBox {
     if (!this.dropped) return;
     const abort = new AbortController();
     this.#abort = abort;
-    [this.sending, this.problem, this.#began, this.#from] = [true, null, performance.now(), this.received];
+    [this.sending, this.problem, this.hint, this.#began, this.#from] = [true, null, null, performance.now(), this.received];
     try {
       const watching = { signal: abort.signal, progress: (received: number) => (this.received = received) };
       this.sent = await upload(this.dropped, this.sent, watching, (begun) => (this.sent = begun));
       this.complete = this.sent.complete;
     } catch (error) {
-      if (!aborted(error)) this.problem = error instanceof Error ? error.message : String(error);
+      if (!aborted(error)) [this.problem, this.hint] = [error instanceof Error ? error.message : String(error), error instanceof Problem ? error.hint : null];
+      // What was sent is not what has arrived.
+      const there = this.sent && this.#abort === abort ? await arrived(this.sent.upload).catch(() => null) : null;
+      if (there !== null && this.#abort === abort) this.received = there;
     } finally {
       if (this.#abort === abort) this.sending = false;
     }
@@ -71,7 +76,8 @@ export class SourceBox {
   async clear() {
     this.pause();
     const old = this.sent;
-    [this.dropped, this.sent, this.received, this.complete, this.problem, this.path] = [null, null, 0, false, null, ""];
+    [this.dropped, this.sent, this.received, this.complete, this.problem, this.hint, this.path] = [null, null, 0, false, null, null, ""];
+    this.#abort = null;
     if (old) await forget(old.upload).catch(() => undefined);
   }
 

@@ -4,12 +4,12 @@
 use super::{At, Body as Json_, blocking};
 use crate::{
     app::App,
-    problem::{Answer, Problem},
-    uploads::{Announced, Upload},
+    problem::{Answer, Problem, no_room},
+    uploads::{Announced, Upload, Writing},
 };
 use axum::{
     Json,
-    body::Body,
+    body::{Body, BodyDataStream},
     extract::State,
     http::{HeaderMap, HeaderName, StatusCode},
     response::{IntoResponse, Response},
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use std::{
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::{Seek, SeekFrom, Write},
     sync::Arc,
     time::Duration,
@@ -46,6 +46,8 @@ static OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 static LENGTH: HeaderName = HeaderName::from_static("upload-length");
 /// A sender that is silent for so long has gone.
 const SILENCE: Duration = Duration::from_secs(60);
+/// The page sends 64 MiB at a time.
+const HEARD_OUT: usize = 64 << 20;
 
 /// Every upload
 #[utoipa::path(get, path = "/api/v1/uploads", tag = "uploads", responses((status = 200, body = Vec<Upload>)))]
@@ -123,6 +125,7 @@ pub async fn put(
             Ok(Some(Ok(piece))) => {
                 if send.send(piece).await.is_err() {
                     // The writer has ended: it says why.
+                    hear_out(pieces).await;
                     break;
                 }
             }
@@ -151,6 +154,28 @@ pub async fn put(
     }
 }
 
+/// Which file it was, how far it came, and what can be done.
+fn unwritten(place: &Writing<'_>, out: &File, error: &std::io::Error) -> Problem {
+    let there = out.metadata().map_or(0, |facts| facts.len());
+    let so_far = format!("`{}` has arrived with {there} of {} bytes", place.name, place.bytes);
+    if no_room(error) {
+        return Problem::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", format!("{so_far}, then the disk was full"))
+            .hint("free some space and resume, what has arrived is kept; or type the path of the file instead of dropping it");
+    }
+    Problem::internal(format!("{so_far} and cannot be written further: {error}")).hint("what has arrived is kept; go on where HEAD says")
+}
+
+/// Takes in what is still being sent, within reason: a client that is not heard out does not hear the answer.
+async fn hear_out(mut pieces: BodyDataStream) {
+    let mut left = HEARD_OUT;
+    while left > 0 {
+        match tokio::time::timeout(SILENCE, pieces.next()).await {
+            Ok(Some(Ok(piece))) => left = left.saturating_sub(piece.len()),
+            _ => break,
+        }
+    }
+}
+
 fn write(app: &App, id: &str, file: usize, offset: u64, mut pieces: mpsc::Receiver<Bytes>) -> Answer<ReceivedDoc> {
     let place = app.uploads.write(id, file)?;
     let mut out = OpenOptions::new().write(true).open(&place.path)?;
@@ -166,7 +191,7 @@ fn write(app: &App, id: &str, file: usize, offset: u64, mut pieces: mpsc::Receiv
             let detail = format!("more than the {} bytes that were announced", place.bytes);
             return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "upload_too_large", detail));
         }
-        out.write_all(&piece)?;
+        out.write_all(&piece).map_err(|error| unwritten(&place, &out, &error))?;
         at += piece.len() as u64;
     }
     Ok(ReceivedDoc { received: at, bytes: place.bytes })
