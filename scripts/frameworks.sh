@@ -10,7 +10,12 @@ manifest=integrations/Cargo.toml
 loudly() { echo "############ $* ############" >&2; }
 
 "$cargo" fmt --manifest-path "$manifest" --all --check
-if ! "$cargo" fetch --locked --quiet --manifest-path "$manifest"; then
+# Of this platform alone: of the others there are hundreds.
+host=$(rustc -vV | sed -n 's/^host: //p')
+if ! said=$("$cargo" fetch --locked --quiet --target "$host" --manifest-path "$manifest" 2>&1); then
+  echo "$said" >&2
+  # Anything else (a lock file that does not fit) is a failure, not a missing network.
+  grep -qiE 'failed to download|download of|failed to fetch|could not resolve|timed? ?out|network' <<< "$said" || exit 1
   loudly "candle AND burn COULD NOT BE FETCHED: the tests of capture in real frameworks DO NOT RUN"
   exit 0
 fi

@@ -13,7 +13,7 @@ import pytest
 import torch
 import twinscope
 from conftest import index, records
-from models import Mlp, Transformer, ids, transformer
+from models import Mlp, Transformer, ids, llama, transformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -91,6 +91,63 @@ def test_a_fault_in_one_layer_is_found_by_name_with_its_cause(
     assert report.first is not None and report.first.name == name
     assert all(pair.verdict == "identical" for pair in report.pairs[: report.first.order])
     assert report.first.causes[0].kind == kind, report.first.causes
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "written out"])
+@pytest.mark.parametrize(
+    ("fault", "value", "first", "kind"),
+    [
+        ("theta", 500000.0, ".in.", "rotated"),
+        ("offset", 1, ".in.", "rotated"),
+        ("tiled", True, ".in.", "permuted"),
+        ("scale", 1.0, ".attn", "softmax_scale"),
+        ("causal", False, ".attn", "masked"),
+    ],
+)
+def test_what_attention_is_given_and_decides_is_recorded_so_its_faults_have_causes(
+    tmp_path: Path, fused: bool, fault: str, value: object, first: str, kind: str
+) -> None:
+    tokens = torch.randint(0, 50, (2, 24), generator=torch.Generator().manual_seed(1))
+    reference = captured(llama(fused=fused), tmp_path / "a", tokens)
+    broken = llama(fused=fused)
+    setattr(broken.layers[1].attn, fault, value)
+    report = twinscope.diff(reference, captured(broken, tmp_path / "b", tokens))
+    assert report.first is not None and report.first.name.startswith("layers.1.attn") and first in report.first.name
+    assert report.first.causes[0].kind == kind, report.first.causes
+
+
+def test_a_residual_that_is_not_added_is_found_at_the_norm_that_reads_the_sum(tmp_path: Path) -> None:
+    reference = captured(llama(), tmp_path / "a", ids())
+    broken = llama()
+    broken.layers[2].residual = False
+    report = twinscope.diff(reference, captured(broken, tmp_path / "b", ids()))
+    assert report.first is not None and report.first.name == "layers.2.post_norm.in"
+    assert report.first.causes[0].kind == "missing_term"
+    assert not report.only_reference and not report.only_candidate
+
+
+def test_a_norms_input_is_a_second_name_where_a_module_returned_it(tmp_path: Path) -> None:
+    found = by_name(captured(llama(), tmp_path / "run", ids()))
+    assert found["layers.1.input_norm:in:0"]["same"] == found["layers.0:out"]["i"]
+    assert found["layers.1.input_norm:out"]["inputs"] == [found["layers.0:out"]["i"]]
+    # A sum is nobody's output: it is stored here.
+    assert "seg" in found["layers.1.post_norm:in:0"]
+
+
+def test_a_router_shows_its_probabilities_and_what_it_chose(tmp_path: Path) -> None:
+    found = {(line["op"], line["arg"]): line for line in records(captured(llama(), tmp_path / "run", ids())) if line["role"] == "op"}
+    softmax, chosen = found["softmax", ""], found["topk", "indices"]
+    assert softmax["name"] == "layers.2.moe" and softmax["shape"] == [2, 8, 4]
+    assert chosen["inputs"] == [softmax["i"]] and chosen["dtype"] == "I64"
+
+
+def test_attention_weights_that_are_also_recorded_by_hand_are_there_once(tmp_path: Path) -> None:
+    class Attention(nn.Module):
+        def forward(self, scores: Tensor) -> Tensor:
+            return twinscope.record("", scores.softmax(-1), role="attn") * 2
+
+    captured(Attention(), tmp_path / "run", torch.randn(1, 2, 3, 3))
+    assert [line["role"] for line in records(tmp_path / "run")] == ["in", "attn", "out"]
 
 
 def test_another_dtype_is_rounding(tmp_path: Path) -> None:

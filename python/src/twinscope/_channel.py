@@ -368,6 +368,9 @@ def serve(keeper: Keeper, get: Any, put: Any, memory: Any) -> None:
 def main(options: dict[str, Any]) -> None:
     """The writer's process. Its input ends when the model's process does, however it does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):
+        # A message does not take the model's core away at once; where cores are free it makes no difference.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     keeper = Keeper(RunWriter(Path(options["folder"]), fsync=options["fsync"]))
     source = os.fdopen(0, "rb", buffering=1 << 16)
 
