@@ -61,7 +61,7 @@ FUZZ_SECONDS ?= 600
 fuzz: ## run every fuzz target for FUZZ_SECONDS (needs cargo-fuzz and a nightly toolchain)
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
-bench: build ## ratios in one run: listing, stats, unpacking, diff
+bench: build ## ratios in one run: listing, stats, unpacking, diff, server
 	scripts/bench.sh
 
 CORPUS ?= ../shared/corpus

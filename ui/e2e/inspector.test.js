@@ -368,16 +368,28 @@ test("the link opens on the very value, and code and files are taken along", asy
   fresh.fine();
 });
 
-test("it is usable on a small screen", async () => {
-  const small = await open({ width: 1024, height: 700 });
-  const tab = await page(small, server, `#/s/${session}`);
-  await tab.getByTestId("first").waitFor();
-  await shots(tab, "small-overview");
-  await tab.getByTestId("first").click();
-  await tab.getByTestId("cells-reference").waitFor();
-  await shots(tab, "small-inspector");
-  const wide = await tab.evaluate(() => document.documentElement.scrollWidth > innerWidth);
-  assert.equal(wide, false, "nothing hangs over the side");
-  tab.fine();
-  await small.close();
+test("it is usable on small and wide screens and with long names: nothing hangs over the side", async () => {
+  const long = (nth) => `model.language_model.transformer.encoder.layers.${nth}.self_attention_with_rotary_embedding.query_key_value_projection.lora_adapter.default.weight`;
+  const values = (seed, more) => ({ shape: [16, 4096], values: numbers(16 * 4096, seed).map((value) => value + more) });
+  safetensors(join(folder, "a_run_with_a_name_that_somebody_thought_about_for_too_long.safetensors"), Object.fromEntries([0, 1, 2].map((nth) => [long(nth), values(nth, 0)])));
+  safetensors(join(folder, "the_other_run_with_a_name_that_is_no_shorter_than_the_first.safetensors"), Object.fromEntries([0, 1, 2].map((nth) => [long(nth).replace("weight", "w"), values(nth, nth / 10)])));
+  const own = await compare(server, join(folder, "a_run_with_a_name_that_somebody_thought_about_for_too_long.safetensors"), join(folder, "the_other_run_with_a_name_that_is_no_shorter_than_the_first.safetensors"));
+  for (const [name, width, which] of [["small", 1024, session], ["narrow", 900, session], ["wide", 1920, session], ["long", 1200, own]]) {
+    const screen = await open({ width, height: width > 1500 ? 1080 : 700 });
+    const tab = await page(screen, server, `#/s/${which}`);
+    const fits = async (place) => assert.equal(await tab.evaluate(() => document.documentElement.scrollWidth > innerWidth), false, `${place}, ${width} wide`);
+    await tab.getByTestId("first").waitFor();
+    await shots(tab, `${name}-overview`);
+    await fits("overview");
+    await tab.getByTestId("first").click();
+    await tab.getByTestId("cells-reference").waitFor();
+    await shots(tab, `${name}-inspector`);
+    await fits("inspector");
+    await tab.evaluate((id) => (location.hash = `#/s/${id}/map`), which);
+    await tab.getByTestId("map").waitFor();
+    await fits("map");
+    tab.fine();
+    await tab.close();
+    await screen.close();
+  }
 });

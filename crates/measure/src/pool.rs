@@ -90,23 +90,26 @@ pub fn pool(reference: &dyn Operand, candidate: Option<&dyn Operand>, planes: &[
 /// Puts numbers into their columns. The first number of a column takes its place whatever it is.
 fn fold(numbers: &[f64], per: usize, columns: &[u32], best: &mut [f64], first_row: bool, cells: &mut Cells) {
     let mut last = u32::MAX;
-    for (element, numbers) in numbers.chunks_exact(per).enumerate() {
-        let column = columns[element];
-        for number in numbers {
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for (numbers, &column) in numbers.chunks_exact(per).zip(columns) {
+        for &number in numbers {
             let slot = &mut best[column as usize];
-            if (first_row && column != last) || wins(*number, *slot) {
-                *slot = *number;
+            if (first_row && column != last) || wins(number, *slot) {
+                *slot = number;
             }
             last = column;
             if number.is_finite() {
-                cells.min = Some(cells.min.map_or(*number, |min| min.min(*number)));
-                cells.max = Some(cells.max.map_or(*number, |max| max.max(*number)));
+                (low, high) = (low.min(number), high.max(number));
             } else if number.is_nan() {
                 cells.nan += 1;
             } else {
                 cells.inf += 1;
             }
         }
+    }
+    if low <= high {
+        cells.min = Some(cells.min.map_or(low, |min| min.min(low)));
+        cells.max = Some(cells.max.map_or(high, |max| max.max(high)));
     }
 }
 

@@ -311,7 +311,8 @@ pub const SCHEMA: u32 = 1;
 
 impl Report {
     pub fn of(report: &twinscope_compare::Report) -> Result<Self, serde_json::Error> {
-        serde_json::from_value(serde_json::to_value(report)?)
+        // As text: half the time of a tree of values, and with ten thousand pairs somebody waits for it.
+        serde_json::from_slice(&serde_json::to_vec(report)?)
     }
 }
 

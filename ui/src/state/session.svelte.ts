@@ -98,6 +98,7 @@ export class SessionState {
       this.#take(doc);
       if (found) this.#takePairs(found);
       this.missing = null;
+      void this.#describeLeftovers();
     } catch (error) {
       if (error instanceof Problem && error.status === 409) return;
       // What is shown stays when the server is away for a while; it is asked again once it is heard of.
@@ -131,6 +132,20 @@ export class SessionState {
     this.skipped = found.skipped;
     this.#headline(found.headline);
     this.loads += 1;
+  }
+
+  /** What shape those without a partner have: that is what tells which could be one. */
+  async #describeLeftovers() {
+    if (this.leftovers.length === 0 || this.readOnly) return;
+    const loads = this.loads;
+    try {
+      const sides = (["reference", "candidate"] as const).filter((side) => this.leftovers.some((leftover) => leftover.side === side));
+      const known = new Map<string, { shape: number[]; dtype: string }>();
+      for (const side of sides) for (const { name, shape, dtype } of (await api.tensors(this.id, side)).tensors) known.set(`${side}:${name}`, { shape, dtype });
+      if (loads === this.loads) this.leftovers = this.leftovers.map((leftover) => ({ ...leftover, ...known.get(`${leftover.side}:${leftover.name}`) }));
+    } catch {
+      // They are listed without: the source may be gone, which is said elsewhere.
+    }
   }
 
   #hear(heard: Heard) {

@@ -56,12 +56,14 @@ pub struct WindowMeta {
     pub planes: Vec<PlaneMeta>,
 }
 
-/// Elements read for a window of a side unless every one is asked for: a few milliseconds.
-const BUDGET: u64 = 1 << 20;
+/// Windows of a side with so many elements are read whole: a few milliseconds, because they lie side by side.
+const WHOLE: u64 = 1 << 20;
+/// Elements read of larger ones, unless every one is asked for: those lie apart.
+const BUDGET: u64 = 1 << 18;
 const SIDE: usize = 512;
 const MOST_SIDE: usize = 2048;
-/// Elements that lie apart cost a page each: fewer are read.
-const APART: u64 = BUDGET / 8;
+/// Elements that lie apart in both directions cost a page each: fewer are read.
+const APART: u64 = 1 << 17;
 /// Cells of one request.
 const MOST_CELLS: u64 = 4000;
 
@@ -177,12 +179,11 @@ async fn window(app: Arc<App>, session: String, subject: Subject, shown: Shown) 
         let size = Size {
             height: side(shown.height),
             width: side(shown.width),
-            budget: if shown.exact {
-                u64::MAX
-            } else if apart {
-                APART
-            } else {
-                BUDGET
+            budget: match reference.as_ref().or(candidate.as_ref()).and_then(|window| window.shape().elements()) {
+                _ if shown.exact => u64::MAX,
+                _ if apart => APART,
+                Some(elements) if elements <= WHOLE => WHOLE,
+                _ => BUDGET,
             },
         };
         let mut pooled = match (&reference, &candidate) {
