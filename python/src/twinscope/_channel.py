@@ -15,15 +15,24 @@ import json
 import mmap
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any, Protocol
 
+from ._serve import serve
 from ._writer import Chunk, Keeper, Line, RunWriter
 
+# The package without its `__init__`, which brings ten times as much as the writer needs.
+START = """
+import sys, types
+package = types.ModuleType("twinscope")
+package.__path__ = [sys.argv[2]]
+sys.modules["twinscope"] = package
+from twinscope._serve import main
+main(sys.argv[1])
+"""
 MOST_EVENTS = 64  # that wait for a tensor to go with
 LINE = 64  # what the ring hands out begins at multiples of this, so that every dtype is aligned
 
@@ -270,9 +279,8 @@ class ProcessLink:
         self._fd = os.memfd_create("twinscope-ring")
         os.ftruncate(self._fd, size)
         options = json.dumps({"folder": str(folder), "fsync": fsync, "ring": self._fd, "path": sys.path})
-        start = "import json, sys; o = json.loads(sys.argv[1]); sys.path[:] = o['path']; from twinscope._channel import main; main(o)"
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-c", start, options],
+            [sys.executable, "-S", "-c", START, options, str(Path(__file__).parent)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[self._fd],
@@ -330,60 +338,3 @@ def start_link(folder: Path, fsync: bool, size: int) -> Link:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             return ProcessLink(folder, fsync, size)
     return ThreadLink(folder, fsync, size)
-
-
-def serve(keeper: Keeper, get: Any, put: Any, memory: Any) -> None:
-    """The writer's loop, in whatever it runs."""
-    view = memoryview(memory(0))
-    told = 0
-    while True:
-        message = get()
-        kind = message[0]
-        if kind == "t":
-            where = message[2]
-            *events, line = message[1]
-            for event in events:
-                keeper.event(event)
-            keeper.tensor(line, None if where is None else [view[where[0] : where[0] + where[1]]])
-            if where is not None and where[1]:
-                put(["k"])
-        elif kind == "e":
-            for event in message[1]:
-                keeper.event(event)
-        elif kind == "r":
-            view = memoryview(memory(message[1]))
-        elif kind == "c":
-            keeper.close()
-        elif kind == "lost":
-            return keeper.abandon()
-        if keeper.dropped != told or (kind == "c" and keeper.why):
-            told = keeper.dropped
-            put(["d", told, keeper.why])
-        if kind == "f":
-            put(["f"])
-        if kind == "c":
-            return
-
-
-def main(options: dict[str, Any]) -> None:
-    """The writer's process. Its input ends when the model's process does, however it does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(OSError, AttributeError):
-        # A message does not take the model's core away at once; where cores are free it makes no difference.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    keeper = Keeper(RunWriter(Path(options["folder"]), fsync=options["fsync"]))
-    source = os.fdopen(0, "rb", buffering=1 << 16)
-
-    def get() -> list[Any]:
-        line = source.readline()
-        # Half a line is a record that was not handed over.
-        return json.loads(line) if line.endswith(b"\n") else ["lost"]
-
-    def put(answer: list[Any]) -> None:
-        with contextlib.suppress(OSError):  # nobody is there any more to hear it
-            os.write(1, json.dumps(answer).encode() + b"\n")
-
-    def memory(_: int) -> mmap.mmap:
-        return mmap.mmap(options["ring"], os.fstat(options["ring"]).st_size)
-
-    serve(keeper, get, put, memory)
