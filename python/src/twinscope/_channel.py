@@ -15,16 +15,26 @@ import json
 import mmap
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any, Protocol
 
+from ._serve import serve
 from ._writer import Chunk, Keeper, Line, RunWriter
 
+# The package without its `__init__`, which brings ten times as much as the writer needs.
+START = """
+import sys, types
+package = types.ModuleType("twinscope")
+package.__path__ = [sys.argv[2]]
+sys.modules["twinscope"] = package
+from twinscope._serve import main
+main(sys.argv[1])
+"""
 MOST_EVENTS = 64  # that wait for a tensor to go with
+NEAR = 16 << 20  # bytes of the ring that is used first
 LINE = 64  # what the ring hands out begins at multiples of this, so that every dtype is aligned
 
 
@@ -79,14 +89,10 @@ class Direct:
 class Ring:
     """Memory handed out and given back in the same order."""
 
-    def __init__(self, memory: mmap.mmap) -> None:
-        self.memory = memory
-        self.view = memoryview(memory)
+    def __init__(self, begin: int, end: int) -> None:
+        self._begin = begin
+        self._size = end - begin
         self._used: collections.deque[tuple[int, int]] = collections.deque()
-
-    @property
-    def size(self) -> int:
-        return len(self.view)
 
     @property
     def empty(self) -> bool:
@@ -96,16 +102,17 @@ class Ring:
         """Where `size` bytes are free, or `None` for now."""
         size = -(-size // LINE) * LINE
         if not self._used:
-            at = 0 if size <= self.size else None
+            at = 0 if size <= self._size else None
         else:
             head, tail = self._used[0][0], sum(self._used[-1])
             if tail > head:
-                at = tail if tail + size <= self.size else 0 if size < head else None
+                at = tail if tail + size <= self._size else 0 if size < head else None
             else:
                 at = tail if tail + size < head else None
-        if at is not None:
-            self._used.append((at, size))
-        return at
+        if at is None:
+            return None
+        self._used.append((at, size))
+        return self._begin + at
 
     def give_back(self) -> None:
         """The oldest is free again."""
@@ -116,12 +123,51 @@ class Ring:
         self._used.pop()
 
 
+class Rings:
+    """Two rings in one memory: a small one that is used again and again, and what it cannot take.
+
+    Touching a page for the first time costs more than copying into it, and what was just copied is still in the cache when it is
+    written. So as long as the writer keeps up, only the small ring is touched.
+    """
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self.memory = memory
+        self.view = memoryview(memory)
+        self.size = len(self.view)
+        near = min(NEAR, self.size)
+        self._rings = (Ring(0, near), Ring(near, self.size)) if self.size >= 2 * near else (Ring(0, self.size),)
+        #: Of everything that is out, which ring it is from.
+        self._out: collections.deque[Ring] = collections.deque()
+
+    @property
+    def empty(self) -> bool:
+        return not self._out
+
+    @property
+    def largest(self) -> int:
+        """What fits for certain once everything is given back."""
+        return self.size - (NEAR if len(self._rings) > 1 else 0) - LINE
+
+    def take(self, size: int) -> int | None:
+        for ring in self._rings:
+            if (at := ring.take(size)) is not None:
+                self._out.append(ring)
+                return at
+        return None
+
+    def give_back(self) -> None:
+        self._out.popleft().give_back()
+
+    def take_back(self) -> None:
+        self._out.pop().take_back()
+
+
 class Remote:
     """Hands records to a writer that runs elsewhere. Messages are JSON; payloads go through the ring."""
 
     def __init__(self, link: Link, size: int) -> None:
         self._link = link
-        self._ring = Ring(link.memory(size))
+        self._ring = Rings(link.memory(size))
         self._problem: str | None = None
         self._dropped = 0
         self._flushed = 0
@@ -153,12 +199,13 @@ class Remote:
             self._send(["e", events])
 
     def _room(self, size: int) -> int | None:
-        if size + LINE > self._ring.size:
+        if size > self._ring.largest:
             # Larger than the whole ring: wait until it is empty and make it larger.
             while not self._ring.empty and self._link.alive:
                 self._read(wait=True)
-            self._ring = Ring(self._link.memory(size + LINE))
-            self._send(["r", size + LINE])
+            larger = NEAR + size + 2 * LINE
+            self._ring = Rings(self._link.memory(larger))
+            self._send(["r", larger])
         self._read(wait=False)
         while (at := self._ring.take(size)) is None:
             if not self._link.alive:
@@ -270,9 +317,8 @@ class ProcessLink:
         self._fd = os.memfd_create("twinscope-ring")
         os.ftruncate(self._fd, size)
         options = json.dumps({"folder": str(folder), "fsync": fsync, "ring": self._fd, "path": sys.path})
-        start = "import json, sys; o = json.loads(sys.argv[1]); sys.path[:] = o['path']; from twinscope._channel import main; main(o)"
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-c", start, options],
+            [sys.executable, "-S", "-c", START, options, str(Path(__file__).parent)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[self._fd],
@@ -330,60 +376,3 @@ def start_link(folder: Path, fsync: bool, size: int) -> Link:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             return ProcessLink(folder, fsync, size)
     return ThreadLink(folder, fsync, size)
-
-
-def serve(keeper: Keeper, get: Any, put: Any, memory: Any) -> None:
-    """The writer's loop, in whatever it runs."""
-    view = memoryview(memory(0))
-    told = 0
-    while True:
-        message = get()
-        kind = message[0]
-        if kind == "t":
-            where = message[2]
-            *events, line = message[1]
-            for event in events:
-                keeper.event(event)
-            keeper.tensor(line, None if where is None else [view[where[0] : where[0] + where[1]]])
-            if where is not None and where[1]:
-                put(["k"])
-        elif kind == "e":
-            for event in message[1]:
-                keeper.event(event)
-        elif kind == "r":
-            view = memoryview(memory(message[1]))
-        elif kind == "c":
-            keeper.close()
-        elif kind == "lost":
-            return keeper.abandon()
-        if keeper.dropped != told or (kind == "c" and keeper.why):
-            told = keeper.dropped
-            put(["d", told, keeper.why])
-        if kind == "f":
-            put(["f"])
-        if kind == "c":
-            return
-
-
-def main(options: dict[str, Any]) -> None:
-    """The writer's process. Its input ends when the model's process does, however it does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(OSError, AttributeError):
-        # A message does not take the model's core away at once; where cores are free it makes no difference.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    keeper = Keeper(RunWriter(Path(options["folder"]), fsync=options["fsync"]))
-    source = os.fdopen(0, "rb", buffering=1 << 16)
-
-    def get() -> list[Any]:
-        line = source.readline()
-        # Half a line is a record that was not handed over.
-        return json.loads(line) if line.endswith(b"\n") else ["lost"]
-
-    def put(answer: list[Any]) -> None:
-        with contextlib.suppress(OSError):  # nobody is there any more to hear it
-            os.write(1, json.dumps(answer).encode() + b"\n")
-
-    def memory(_: int) -> mmap.mmap:
-        return mmap.mmap(options["ring"], os.fstat(options["ring"]).st_size)
-
-    serve(keeper, get, put, memory)

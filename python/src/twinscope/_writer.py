@@ -1,18 +1,25 @@
 """Writes a run: format `twinscope-run`, version 1, as `docs/capture.md` describes it.
 
 The bytes of a tensor are complete before its index line is written, so a run is readable at any moment, also after kill -9.
-This module knows bytes and dicts, no framework; it also runs in a process of its own (see `_channel`).
+This module knows bytes and dicts, no framework; it also runs in a process of its own (see `_serve`), which is to start at once:
+it imports next to nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
-from pathlib import Path
-from typing import Any, Callable, Iterable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    Line = dict[str, Any]
+else:
+    Line = dict
 
 VERSION = 1
 HEADER = 1 << 18  # bytes reserved for a segment's safetensors header
@@ -27,7 +34,6 @@ SAFETENSORS = {
     "f8_e4m3fn": "F8_E4M3", "f8_e5m2": "F8_E5M2", "f8_e8m0fnu": "F8_E8M0", "f8_e4m3fnuz": "F8_E4M3FNUZ", "f8_e5m2fnuz": "F8_E5M2FNUZ",
 }  # fmt: skip
 
-Line = dict[str, Any]
 Chunk = memoryview | bytes
 
 
@@ -35,12 +41,16 @@ class Hasher:
     """xxh3 where the `xxhash` package is installed, else 128 bits of sha256; the text says which."""
 
     def __init__(self) -> None:
-        self._kind = "sha256"
-        self._new: Callable[[], Any] = hashlib.sha256
-        with contextlib.suppress(ImportError):
-            import xxhash
+        self._kind: str
+        self._new: Callable[[], Any]
+        try:
+            from xxhash import xxh3_128
 
-            self._kind, self._new = "xxh3", xxhash.xxh3_128
+            self._kind, self._new = "xxh3", xxh3_128
+        except ImportError:
+            from hashlib import sha256
+
+            self._kind, self._new = "sha256", sha256
 
     def of(self, chunks: Iterable[Chunk]) -> str:
         state = self._new()
@@ -52,7 +62,7 @@ class Hasher:
 class Appender:
     """A file that only grows, by whole pieces: a piece that did not fit is taken back."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
         self.length = 0
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -89,11 +99,11 @@ def write_all(fd: int, data: Chunk, at: int) -> int:
 class Segment:
     """A payload file, a valid safetensors file once it is closed."""
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: str, number: int) -> None:
         self.number = number
         self._entries: Line = {}
         self._entry_bytes = 2
-        self._file = Appender(folder / f"seg-{number:05}.safetensors")
+        self._file = Appender(os.path.join(folder, f"seg-{number:05}.safetensors"))
         self._file.append([HEADER.to_bytes(8, "little") + b"{}".ljust(HEADER)])
 
     @property
@@ -132,13 +142,13 @@ class Segment:
 class RunWriter:
     """One rank of a run. `append` raises OSError when the disk is full and leaves what was written before whole."""
 
-    def __init__(self, folder: Path, *, fsync: bool = False) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | os.PathLike[str], *, fsync: bool = False) -> None:
+        self.folder = os.fspath(folder)
         self.records = 0
         self.bytes = 0
         self._fsync = fsync
         self._hasher = Hasher()
-        self._index = Appender(folder / "index.jsonl")
+        self._index = Appender(os.path.join(self.folder, "index.jsonl"))
         self._segment: Segment | None = None
         self._segments = 0
         # The record that holds the bytes of this hash and length, and the hash of each record: a hundred bytes a record.
@@ -258,5 +268,5 @@ class Keeper:
             self.writer.abandon()
 
 
-def describe(error: OSError, folder: Path) -> str:
+def describe(error: OSError, folder: str) -> str:
     return f"cannot write to {folder}: {error.strerror or error}"

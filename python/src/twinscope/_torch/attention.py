@@ -9,6 +9,7 @@ they tell a wrong rotation from a wrong mask. So is what `topk` chose: a router'
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -99,7 +100,7 @@ def given_to(run: TorchRun, name: str, arg: str, value: torch.Tensor) -> None:
 
 
 #: By the name of torch's function; with the mode's own follow of data, all that is done for each call.
-WATCHED = {
+WATCHED: dict[str, Callable[..., None]] = {
     "scaled_dot_product_attention": fused,
     "softmax": softmax,
     "matmul": matmul,

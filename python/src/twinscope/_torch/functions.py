@@ -46,7 +46,7 @@ class FunctionMode(TorchFunctionMode):
         return output
 
     def _follow(self, args: Any, kwargs: Any, output: Any, in_place: bool) -> None:
-        given = [local(value) for _, value in (*tensors(args), *tensors(kwargs))]
+        given = [local(value) for _, value in (tensors(args) + tensors(kwargs) if kwargs else tensors(args))]
         made = [args[0]] if in_place and args and isinstance(args[0], torch.Tensor) else [value for _, value in tensors(output)]
         for value in made:
             self._run.flow.derive(local(value), given, in_place=in_place)

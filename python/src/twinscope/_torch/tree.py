@@ -11,16 +11,29 @@ import torch
 DEEPEST = 16
 
 
-def tensors(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+def tensors(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
     """Each tensor with its place: `0`, `attentions.5`, `last_hidden_state`; empty when the value is the tensor."""
+    found: list[tuple[str, torch.Tensor]] = []
+    _collect(value, path, 0, found)
+    return found
+
+
+def _collect(value: Any, path: str, depth: int, found: list[tuple[str, torch.Tensor]]) -> None:
+    # Called for every argument of every function of a model: what is no container is told by its type.
     if isinstance(value, torch.Tensor):
-        yield path, value
-    elif depth < DEEPEST:
+        found.append((path, value))
+    elif type(value) not in PLAIN and depth < DEEPEST:
         for key, item in _items(value):
-            yield from tensors(item, f"{path}.{key}" if path else str(key), depth + 1)
+            if type(item) not in PLAIN:
+                _collect(item, f"{path}.{key}" if path else str(key), depth + 1, found)
+
+
+PLAIN = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, slice, type(...)}
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    if type(value) is tuple or type(value) is list:
+        return iter(enumerate(value))
     if isinstance(value, Mapping):
         return iter(value.items())
     if isinstance(value, tuple) and hasattr(value, "_fields"):
