@@ -1,7 +1,7 @@
 //! `totals` against a plain AVX2 sum over the same mapped, pre-faulted bytes with the same threads, as a ratio in one run; and tiny pairs.
 //!
 //! `TWINSCOPE_BENCH_GIB` sets how much a side (default 2), `TWINSCOPE_BENCH_DTYPES` which (default `f32,bf16`; also `f16`, `f64`),
-//! `TWINSCOPE_BENCH_COLUMNS` the last axis (default 4096), `TWINSCOPE_BENCH_ROUNDS` how often. Each pass is timed in slices of
+//! `TWINSCOPE_BENCH_DATA` what of the data (any of `differing`, `noise`, `identical`), `TWINSCOPE_BENCH_COLUMNS` the last axis (default 4096), `TWINSCOPE_BENCH_ROUNDS` how often. Each pass is timed in slices of
 //! `TWINSCOPE_BENCH_SLICE` MiB a side (default 16; a busy machine interrupts short ones less often), the passes take turns, and the speed is that of the best (and of the median) time of every slice, put together. Nothing is enforced.
 //! `TWINSCOPE_BENCH_CPU=1` counts the time of the processors instead.
 
@@ -38,8 +38,15 @@ fn main() {
             DType::Bf16 => "0.35",
             _ => "-",
         };
-        let reference = mapped(dtype, len, 0.0);
-        for (data, noise) in [("slightly differing", 1e-2), ("identical", 0.0)] {
+        let reference = mapped(dtype, len, Noise::None);
+        let kinds = setting("TWINSCOPE_BENCH_DATA", "differing,noise,identical");
+        for kind in kinds.split(',') {
+            let (data, noise) = match kind {
+                "differing" => ("slightly differing", Noise::OfNumber(1e-2)),
+                "noise" => ("noise of one size", Noise::OfAll(1e-4)),
+                "identical" => ("identical", Noise::None),
+                _ => panic!("`{kind}` is no kind of data"),
+            };
             let candidate = mapped(dtype, len, noise);
             let pairs: Vec<(View, View)> = (0..len)
                 .step_by(slice)
@@ -83,10 +90,25 @@ fn tiny() {
     println!("10,000 pairs of 16 elements: {:.2} us each", start.elapsed().as_secs_f64() * 100.0);
 }
 
+/// What the candidate has and the reference does not.
+#[derive(Clone, Copy)]
+enum Noise {
+    None,
+    /// A fraction of each number: all pairs are close to each other.
+    OfNumber(f64),
+    /// Of the same size everywhere, as roundings of a longer computation are: numbers near 0 differ by much, some in their sign.
+    OfAll(f64),
+}
+
+/// Bytes of a header of a safetensors file with one tensor.
+const HEADER: usize = 80;
+
 /// A temporary file of bell-shaped numbers of that type, mapped, every page touched. The same ones each time, but for the noise.
-fn mapped(dtype: DType, len: usize, noise: f64) -> Bytes {
+fn mapped(dtype: DType, len: usize, noise: Noise) -> Bytes {
     let file = tempfile::tempfile().expect("a temporary file");
     let mut out = BufWriter::with_capacity(1 << 20, &file);
+    // The numbers of a file begin behind its header, and two maps are never a power of two apart, which would cost any loop over both.
+    out.write_all(&[b' '; HEADER]).expect("room for the file");
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut uniform = || {
         state ^= state << 13;
@@ -97,7 +119,11 @@ fn mapped(dtype: DType, len: usize, noise: f64) -> Bytes {
     let mut pattern = Vec::with_capacity(1 << 22);
     while pattern.len() < 1 << 22 {
         let x = 0.05 * (uniform() + uniform() + uniform() + uniform());
-        let x = x + x * noise * uniform();
+        let x = match (noise, uniform()) {
+            (Noise::None, _) => x,
+            (Noise::OfNumber(part), chance) => x + x * part * chance,
+            (Noise::OfAll(size), chance) => x + size * chance,
+        };
         match dtype {
             DType::F64 => pattern.extend(x.to_le_bytes()),
             DType::F32 => pattern.extend((x as f32).to_le_bytes()),
@@ -115,7 +141,8 @@ fn mapped(dtype: DType, len: usize, noise: f64) -> Bytes {
     let map = unsafe { memmap2::Mmap::map(&file) }.expect("a map");
     let touched: u64 = map.chunks(4096).map(|page| u64::from(page[0])).sum();
     std::hint::black_box(touched);
-    Bytes::new(Arc::new(Mapped(map)))
+    let whole = map.len() as u64;
+    Bytes::new(Arc::new(Mapped(map))).slice(HEADER as u64..whole).expect("inside the file")
 }
 
 /// The bytes summed as f32, whatever they are: as fast as they can be read.

@@ -103,10 +103,13 @@ pub(crate) type Sides<'a> = (&'a [u8], &'a [u8], [usize; 2]);
 /// What threads tell each other so that they need not look twice. Only ever a reason to skip what could not count: no digit depends on it.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// The largest differences, largest first, as many as are kept.
-    largest: Mutex<Vec<f64>>,
-    /// The last of them: a difference below this is not among the worst.
+    /// The largest differences with their places, largest and first ones first, as many as are kept.
+    largest: Mutex<Vec<(f64, u64)>>,
+    /// The last of them: a difference below this is not among the worst,
     least: AtomicU64,
+    /// nor is an equal one that comes after this place. Written before, read after the difference it belongs to: whoever sees a place of
+    /// a larger difference than the one he has seen skips what is smaller than that.
+    least_at: AtomicU64,
     local: AtomicU64,
     relative: AtomicU64,
     within: AtomicU64,
@@ -127,17 +130,24 @@ impl Seen {
         f64::from_bits(self.least.load(Ordering::Relaxed))
     }
 
+    /// Whether differences of at most this size, from this place on, are not among the worst.
+    fn has_no_room(&self, apart: f64, start: u64) -> bool {
+        let least = f64::from_bits(self.least.load(Ordering::Acquire));
+        apart < least || (apart == least && start > self.least_at.load(Ordering::Relaxed))
+    }
+
     /// A difference that no one else reports, and how many are kept.
-    fn report(&self, apart: f64, room: usize) {
-        if apart < self.least() {
+    fn report(&self, apart: f64, at: u64, room: usize) {
+        if self.has_no_room(apart, at) {
             return;
         }
         let mut largest = self.largest.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = largest.partition_point(|other| *other >= apart);
-        largest.insert(place, apart);
+        let place = largest.partition_point(|(other, place)| *other > apart || (*other == apart && *place < at));
+        largest.insert(place, (apart, at));
         largest.truncate(room);
-        if let Some(last) = largest.get(room - 1) {
-            self.least.store(last.to_bits(), Ordering::Relaxed);
+        if let Some((last, at)) = largest.get(room - 1) {
+            self.least_at.store(*at, Ordering::Relaxed);
+            self.least.store(last.to_bits(), Ordering::Release);
         }
     }
 
@@ -382,7 +392,7 @@ impl State {
         }
         if block.differing > 0 {
             let least = self.top.least().max(task.seen.least()).max(f64::from_bits(1));
-            if block.max_abs >= least && !self.top.has_room_for_none_like(block.max_abs) {
+            if block.max_abs >= least && !self.top.has_room_for_none_like(block.max_abs) && !task.seen.has_no_room(block.max_abs, start) {
                 self.insert_top(task, pair, r, c, (least, block.max_abs), places, number, worst);
             }
             if light.is_none() || weight > 0 {
@@ -463,8 +473,9 @@ impl State {
         for place in places.iter().map(|place| *place as usize) {
             let (r, c) = number(place);
             let apart = (c - r).abs();
-            self.top.insert(Some(apart), worst(place));
-            task.seen.report(apart, self.top.room());
+            let worst = worst(place);
+            self.top.insert(Some(apart), worst);
+            task.seen.report(apart, worst.at, self.top.room());
         }
     }
 

@@ -21,7 +21,7 @@ const EXACT: u64 = 1 << 20;
 /// at least so many of them,
 const ROWS: u64 = 128;
 /// and at least one of so many.
-const EVERY: u64 = 16;
+const EVERY: u64 = 64;
 
 /// What one index holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
