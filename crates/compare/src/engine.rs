@@ -9,6 +9,7 @@ use crate::{
     layout::{self, Dims, Hints, Layout, LayoutError, SideHints, parse_steps},
     noise::{Measures, measures},
     pairing::{self, Leftover, Pair, PairError, Pairing},
+    precision,
     report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport, Unmeasured},
     settings::{Rule, Settings},
     side::Side,
@@ -49,6 +50,8 @@ impl Plan {
 pub struct Part {
     pub layout: Option<Layout>,
     pub shape: Option<Shape>,
+    /// The coarser dtype that both sides were rounded to before they were stored wider.
+    pub rounded_to: Option<DType>,
     pub outcome: Outcome,
 }
 
@@ -72,7 +75,7 @@ impl Part {
     }
 
     fn bare(outcome: Outcome) -> Self {
-        Self { layout: None, shape: None, outcome }
+        Self { layout: None, shape: None, rounded_to: None, outcome }
     }
 }
 
@@ -228,7 +231,9 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
         Err(error) => Outcome::Unreadable { side: "candidate", reason: error.to_string() },
     };
     watch.measured(bytes.saturating_sub(told.into_inner()));
-    Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), outcome }
+    let apart = matches!(&outcome, Outcome::Measured(totals, _) if totals.differing > 0);
+    let rounded_to = if apart { precision::stored_wider(&*aligned.reference, &*aligned.candidate) } else { None };
+    Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), rounded_to, outcome }
 }
 
 /// Indices of all axes together up to which a pair keeps its profiles.
@@ -372,7 +377,7 @@ pub fn merge(
                 let facts = Facts {
                     totals: &totals,
                     measures,
-                    dtypes,
+                    dtypes: part.rounded_to.map_or(dtypes, |dtype| [dtype; 2]),
                     reduction: longest,
                     parameter: is_parameter(first),
                     measured_floor: floors.and_then(|floors| floors.get(&pair.reference[0]).copied()),

@@ -11,6 +11,7 @@ pub mod layout;
 pub mod mapfile;
 pub mod noise;
 pub mod pairing;
+mod precision;
 pub mod report;
 pub mod settings;
 pub mod side;

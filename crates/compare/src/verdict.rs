@@ -3,9 +3,11 @@
 //! Integers, booleans and opaque bytes must be equal. Numbers agree when all four measures of [`crate::noise`] stay below the larger of
 //! the pair's own floor and [`AMPLIFICATION`] times what arrived from upstream: the largest measure of any earlier pair that was itself
 //! rounding. A pair beyond that diverged. It is *inherited* when an earlier pair diverged and this one's error is within the same
-//! reach of it, else *own*. Parameters are computed from nothing: they neither inherit nor pass on a level.
+//! reach of it, else *own*. Parameters are computed from nothing: they inherit no level. Those that differ by rounding (bf16 beside f32) pass
+//! theirs on, for what is computed from them is off by as much.
 //!
-//! Upstream error cannot grow without end and still be rounding: after `n` pairs it is believed up to [`DRIFT`] `* sqrt(n)` floors.
+//! Upstream error cannot grow without end and still be rounding: after `n` pairs it is believed up to [`DRIFT`] `* sqrt(n)` floors of the
+//! coarsest pair so far. What is computed in f32 from rounded bf16 (probabilities, logits) has the noise of bf16.
 //!
 //! With `--rtol` / `--atol` the rule is NumPy's instead, element by element: `|c - r| <= atol + rtol * |r|`.
 
@@ -89,6 +91,8 @@ pub struct Judge {
     pairs: u32,
     /// The largest measures of the pairs that were rounding.
     level: Measures,
+    /// The largest floor of any pair that may have fed another.
+    coarsest: Measures,
     /// The largest measures of the pairs that diverged.
     diverged: Option<Measures>,
     nonfinite: bool,
@@ -106,13 +110,12 @@ impl Judge {
         }
         let Some(own_floor) = own_floor(facts) else { return self.diverge(facts, facts.measures) };
         let found = facts.measures;
+        self.coarsest = max(&self.coarsest, &own_floor);
         let bound = self.bound(&own_floor, facts.parameter);
         if totals.nonfinite_differing > 0 || !below(&found, &bound) {
             return self.diverge(facts, found);
         }
-        if !facts.parameter {
-            self.level = max(&self.level, &found);
-        }
+        self.level = max(&self.level, &found);
         (Verdict::Rounding, None)
     }
 
@@ -127,7 +130,7 @@ impl Judge {
         }
         let reach = if self.diverged.is_some() { RECOVERED } else { AMPLIFICATION };
         let drift = DRIFT * f64::from(self.pairs).sqrt();
-        std::array::from_fn(|i| floor[i].max(reach * self.level[i].min(drift * floor[i])))
+        std::array::from_fn(|i| floor[i].max(reach * self.level[i].min(drift * self.coarsest[i].max(floor[i]))))
     }
 
     fn diverge(&mut self, facts: &Facts<'_>, found: Measures) -> (Verdict, Option<Origin>) {
@@ -209,6 +212,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_computed_in_f32_from_bf16_has_its_noise() {
+        let judge = |errors: &[(f64, DType)]| {
+            let mut judge = Judge::default();
+            errors.iter().map(|(error, dtype)| judge.judge(&facts(&totals(*error), *dtype))).collect::<Vec<_>>()
+        };
+        let (bf16, f32) = (DType::Bf16, DType::F32);
+        assert_eq!(judge(&[(4e-3, bf16), (6e-3, bf16), (5e-3, f32), (4e-3, f32)]), [ROUNDING; 4], "logits after .float()");
+        assert_eq!(judge(&[(4e-3, bf16), (0.1, f32)]), [ROUNDING, OWN], "which excuses no fault");
+        assert_eq!(judge(&[(1e-7, f32), (5e-3, f32), (4e-3, bf16)])[1], OWN, "nor what came before it");
+        assert_eq!(judge(&[(1e-7, bf16), (1e-3, f32)])[1], OWN, "nor more than arrived");
+    }
+
+    #[test]
     fn four_percent_of_noise_is_not_rounding_in_any_usual_dtype() {
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
             assert_eq!(run(&[0.044], dtype), [OWN], "{dtype}");
@@ -250,6 +266,17 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(judge.judge(&Facts { parameter: true, ..facts(&wrong, DType::F32) }), OWN);
         }
+    }
+
+    #[test]
+    fn rounded_weights_make_rounded_results() {
+        let (weight, result) = (totals(2e-3), totals(3e-3));
+        let mut judge = Judge::default();
+        let loaded = Facts { parameter: true, dtypes: [DType::F32, DType::Bf16], ..facts(&weight, DType::F32) };
+        assert_eq!(judge.judge(&loaded), ROUNDING);
+        assert_eq!(judge.judge(&facts(&result, DType::F32)), ROUNDING);
+        assert_eq!(judge.judge(&Facts { parameter: true, ..facts(&result, DType::F32) }), OWN, "another weight has no such excuse");
+        assert_eq!(Judge::default().judge(&facts(&result, DType::F32)), OWN);
     }
 
     #[test]

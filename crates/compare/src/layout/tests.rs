@@ -423,7 +423,7 @@ fn fewer_key_heads_than_ranks_are_read_once_each() {
     let keys = Tensor::random(&[2, 10, 16], 1); // two heads, eight ranks
     let ranks: Vec<Tensor> = (0..8).map(|rank| keys.take(0, &[rank / 4])).collect();
     let layout = found(from_ref(&keys), &ranks, &parts(Parts::Ranks));
-    assert_eq!(layout.text, "8 x [1, 10, 16] -> [2, 10, 16]: take parts 0, 4, concatenate 2 parts along dim 0");
+    assert_eq!(layout.text, "8 x [1, 10, 16] -> [2, 10, 16]: take parts 0, 4, the others hold the same, concatenate 2 parts along dim 0");
     found(&[keys.permute(&[1, 0, 2]).shaped(&[10, 32])], &ranks, &parts(Parts::Ranks));
 }
 

@@ -20,9 +20,13 @@ pub(super) fn plain(name: &str) -> Cow<'_, str> {
     if let Some(plain) = t5(&name).or_else(|| grouped_experts(&name)) {
         name = Cow::Owned(plain);
     }
-    let begins = |word: &str| name.starts_with(word) || name.contains(&format!(".{word}")) || name.contains(&format!("/{word}"));
-    match CROSS.iter().find(|word| begins(word)) {
-        Some(word) => Cow::Owned(name.replacen(word, "cross_attn", 1)),
+    // Only where a segment begins.
+    let place = |word: &&'static str| {
+        let at = name.find(*word)?;
+        (at == 0 || matches!(name.as_bytes()[at - 1], b'.' | b'/')).then_some(at..at + word.len())
+    };
+    match CROSS.iter().find_map(place) {
+        Some(range) => Cow::Owned([&name[..range.start], "cross_attn", &name[range.end..]].concat()),
         None => name,
     }
 }

@@ -1,0 +1,142 @@
+//! Numbers stored wider than they were computed: a bf16 model dumped as f32 arrays (NumPy has no bf16), logits after `.float()`.
+//!
+//! What rounding can do depends on the dtype that results were rounded to, not on the one they are kept in. When every value of *both*
+//! sides is a number of a coarser dtype, they were rounded to it: one in 65,536 values of f32 would be one of bf16 by chance. When only
+//! one side's are, that is a hidden downcast, and a cause. Whole numbers are no evidence: ids and counts are whole in any dtype.
+
+use twinscope_tensor::{DType, Operand};
+
+/// Values looked at, in evenly spread runs.
+const RUNS: u64 = 64;
+const RUN: u64 = 64;
+/// Fewer values that are not zero say nothing.
+const FEWEST: usize = 16;
+/// Of values that were rounded to a dtype, half use its last digit. As few would be values that are coarser still.
+const LAST_DIGIT: f64 = 0.125;
+
+/// A dtype as a grid of numbers.
+struct Grid {
+    dtype: DType,
+    /// Digits of the significand, the leading one included.
+    digits: i32,
+    /// The smallest exponent of a number with all digits.
+    smallest: i32,
+    largest: f64,
+}
+
+const GRIDS: [Grid; 3] = [
+    Grid { dtype: DType::Bf16, digits: 8, smallest: -126, largest: 3.389_531_389_251_535_5e38 },
+    Grid { dtype: DType::F16, digits: 11, smallest: -14, largest: 65504.0 },
+    Grid { dtype: DType::F32, digits: 24, smallest: -126, largest: f32::MAX as f64 },
+];
+
+impl Grid {
+    /// The value in units of its last digit; a whole number when it is on the grid.
+    fn steps(&self, value: f64) -> f64 {
+        let exponent = (((value.to_bits() >> 52) & 0x7ff) as i32 - 1023).max(self.smallest);
+        // In two steps: the power alone may be beyond the range.
+        let power = self.digits - 1 - exponent;
+        value * 2f64.powi(power / 2) * 2f64.powi(power - power / 2)
+    }
+
+    fn holds(&self, value: f64) -> bool {
+        !value.is_finite() || value == 0.0 || value.abs() <= self.largest && self.steps(value).fract() == 0.0
+    }
+
+    fn uses_last_digit(&self, value: f64) -> bool {
+        (self.steps(value) / 2.0).fract() != 0.0
+    }
+
+    /// Whether values that are not all whole, and enough of them, are this dtype's and not a coarser one's.
+    fn fits(&self, values: &[f64]) -> bool {
+        let numbers: Vec<f64> = values.iter().copied().filter(|value| value.is_finite() && *value != 0.0).collect();
+        let all = numbers.len() as f64;
+        numbers.len() >= FEWEST
+            && numbers.iter().all(|value| self.holds(*value))
+            && numbers.iter().any(|value| value.fract() != 0.0)
+            && numbers.iter().filter(|value| self.uses_last_digit(**value)).count() as f64 >= LAST_DIGIT * all
+    }
+}
+
+/// The dtype that both sides were rounded to before they were stored wider, if they were.
+pub(crate) fn stored_wider(reference: &dyn Operand, candidate: &dyn Operand) -> Option<DType> {
+    let wide = |dtype: DType| matches!(dtype, DType::F32 | DType::F64);
+    let dtypes = [reference.dtype(), candidate.dtype()];
+    if !dtypes.iter().all(|dtype| wide(*dtype)) {
+        return None;
+    }
+    let sides = [some_values(reference), some_values(candidate)];
+    let narrower = |grid: &&Grid| dtypes.iter().all(|dtype| *dtype != grid.dtype);
+    GRIDS.iter().filter(narrower).find(|grid| sides.iter().all(|values| grid.fits(values))).map(|grid| grid.dtype)
+}
+
+fn some_values(operand: &dyn Operand) -> Vec<f64> {
+    let (mut scratch, mut run, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    let len = operand.len();
+    let mut read = |start: u64, count: u64| {
+        operand.f64_values(start, count as usize, &mut scratch, &mut run);
+        all.extend_from_slice(&run);
+    };
+    if len <= RUNS * RUN {
+        read(0, len);
+    } else {
+        (0..RUNS).for_each(|nth| read(nth * ((len - RUN) / (RUNS - 1)), RUN));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use twinscope_tensor::View;
+
+    fn f32s(values: &[f32]) -> View {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        View::new(DType::F32, [values.len() as u64].into(), bytes.into()).unwrap()
+    }
+
+    fn f64s(values: &[f32]) -> View {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| f64::from(*value).to_le_bytes()).collect();
+        View::new(DType::F64, [values.len() as u64].into(), bytes.into()).unwrap()
+    }
+
+    fn numbers(count: usize, factor: f32) -> Vec<f32> {
+        (0..count).map(|n| (n as f32 * 0.7371 + 0.1).sin() * factor).collect()
+    }
+
+    fn bf16(values: &[f32]) -> Vec<f32> {
+        values.iter().map(|value| f32::from_bits(value.to_bits() & 0xffff_0000)).collect()
+    }
+
+    #[test]
+    fn what_was_rounded_is_known_whatever_it_is_stored_in() {
+        let (one, other) = (numbers(500, 1.0), numbers(500, 1.01));
+        assert_eq!(stored_wider(&f32s(&bf16(&one)), &f32s(&bf16(&other))), Some(DType::Bf16));
+        assert_eq!(stored_wider(&f64s(&bf16(&one)), &f32s(&bf16(&other))), Some(DType::Bf16));
+        assert_eq!(stored_wider(&f64s(&one), &f64s(&other)), Some(DType::F32));
+        assert_eq!(stored_wider(&f32s(&one), &f32s(&other)), None);
+        let half: Vec<f32> = one.iter().map(|value| (value * 1024.0).round() / 1024.0).collect();
+        assert_eq!(stored_wider(&f32s(&half), &f32s(&half)), None, "a fixed step is no floating point");
+    }
+
+    #[test]
+    fn halves_and_their_smallest_numbers_are_known() {
+        let half = |value: f32| f32::from_bits(value.to_bits() & 0xffff_e000);
+        let values: Vec<f32> = numbers(500, 3.0).into_iter().map(half).collect();
+        assert_eq!(stored_wider(&f32s(&values), &f32s(&values)), Some(DType::F16));
+        let tiny: Vec<f32> = (1..2000).map(|n| n as f32 * 2f32.powi(-24)).collect();
+        assert_eq!(stored_wider(&f32s(&tiny), &f32s(&tiny)), Some(DType::F16));
+        let beyond: Vec<f32> = values.iter().map(|value| value * 1e5).collect();
+        assert_ne!(stored_wider(&f32s(&beyond), &f32s(&beyond)), Some(DType::F16));
+    }
+
+    #[test]
+    fn one_side_alone_is_a_downcast_and_whole_numbers_are_nothing() {
+        let one = numbers(500, 1.0);
+        assert_eq!(stored_wider(&f32s(&one), &f32s(&bf16(&one))), None);
+        let ids: Vec<f32> = (0..500).map(|n| (n % 251) as f32).collect();
+        assert_eq!(stored_wider(&f32s(&ids), &f32s(&ids)), None);
+        assert_eq!(stored_wider(&f32s(&[0.5; 8]), &f32s(&[0.5; 8])), None);
+        assert_eq!(stored_wider(&f32s(&[]), &f32s(&[])), None);
+    }
+}
