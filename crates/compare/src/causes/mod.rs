@@ -14,6 +14,7 @@ mod harmless;
 mod own;
 mod part;
 mod places;
+mod reduced;
 mod scene;
 mod score;
 #[cfg(test)]
@@ -195,9 +196,13 @@ const MOST: usize = 16;
 
 /// Adds to a report what is computed from the values of several pairs: what was inherited, the causes of what was not, what is harmless.
 pub fn find(scene: &Scene<'_>, report: &mut Report) {
-    let flows = flow::every(scene);
+    let mut flows = flow::every(scene);
+    reduced::find(scene, report, &mut flows);
     own::judge_again(scene, report, &flows);
     for at in report.divergences().into_iter().take(MOST) {
+        if !report.pairs[at].causes.is_empty() {
+            continue;
+        }
         let given = own::given(scene, at, |at| flows[at].is_some());
         report.pairs[at].causes = named(&examine_pair(scene, at, flows[at].as_ref(), given), flows[at].as_ref());
     }
@@ -260,6 +265,12 @@ fn examine_pair(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>, given
         case.noise = std::array::from_fn(|i| case.noise[i].max(given[i]));
     }
     let mut plain = examine(&case);
+    if flow.is_none()
+        && let Some(capped) = flow::capped(scene, pair)
+    {
+        plain.found.push(confirmed_by(&case, &capped));
+        order(&mut plain.found);
+    }
     let Some(flow) = flow.filter(|flow| !flow.follows() || flow.confirmed.is_some()) else { return plain };
     let own = Case { reference: &flow.expected, noise: flow.bound, ..case };
     if let Some(confirmed) = &flow.confirmed {
@@ -309,11 +320,14 @@ fn confirmed_by(case: &Case<'_>, confirmed: &flow::Confirmed) -> Found {
         text: confirmed.text.clone(),
         details,
         class: Class::Mechanism,
-        freedom: 0,
+        // One of many tensors was chosen: two that changed places say more.
+        freedom: if confirmed.kind == "wrong_tensor" { 2 } else { 0 },
         predicted: case::Predicted::Values(confirmed.predicted.clone()),
     };
     let mut found = score(case, &explanation);
-    if !found.proven {
+    // Left beyond rounding it is only near the truth.
+    let rounding = found.left.iter().zip(case.noise).all(|(left, noise)| *left <= score::SLACK * noise);
+    if !found.proven && rounding {
         let share = (1.0 - (1.0 - confirmed.coefficient).abs()).max(0.0);
         explanation.predicted = case::Predicted::Share { explained: share, proven: true };
         found = score(case, &explanation);

@@ -12,7 +12,13 @@ use crate::{
 const FAR: f64 = 4.0;
 
 pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Option<Flow>]) {
+    // The largest errors that turned out to be amplified rounding: what comes after was given them.
+    let mut amplified: Measures = [0.0; 4];
     for (at, flow) in flows.iter().enumerate() {
+        // Known already, from what was computed next.
+        if !report.pairs[at].causes.is_empty() {
+            continue;
+        }
         let diverged = |at: &usize| report.pairs[*at].verdict == Verdict::Diverged;
         let before = (0..at).any(|before| diverged(&before) && !report.pairs[before].parameter);
         // A NaN among the inputs makes what follows NaN, wherever a kernel spreads it.
@@ -25,19 +31,32 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
             (Verdict::Diverged, Some(flow)) if flow.follows() && flow.confirmed.is_none() => match by_inputs {
                 true => (Verdict::Diverged, Some(Origin::Inherited)),
                 false if nonfinite(report, at) => (verdict, origin),
+                false if is_coarser(scene, at, Some(flow)) => (Verdict::Diverged, Some(Origin::Own)),
                 false => (Verdict::Rounding, None),
             },
             (Verdict::Diverged, Some(_)) => (Verdict::Diverged, Some(Origin::Own)),
+            (Verdict::Diverged, None) if !before && !nonfinite(report, at) && is_given(&scene.entries()[at].measures, &amplified) => {
+                (Verdict::Rounding, None)
+            }
             // Nothing is left to inherit from.
             (Verdict::Diverged, None) if !before => (Verdict::Diverged, Some(Origin::Own)),
             // Inputs that differ and an output that agrees: one difference undoes the other.
             (Verdict::Rounding, Some(flow)) if !by_inputs && is_fault(scene, at, flow) => (Verdict::Diverged, Some(Origin::Own)),
             (Verdict::Diverged, None) if is_second(scene, at, flows) => (Verdict::Diverged, Some(Origin::Own)),
-            (Verdict::Rounding, None) if is_coarser(scene, at) => (Verdict::Diverged, Some(Origin::Own)),
+            (Verdict::Rounding, None) if super::flow::capped(scene, at).is_some() => (Verdict::Diverged, Some(Origin::Own)),
+            (Verdict::Rounding, _) if is_coarser(scene, at, flow.as_ref()) => (Verdict::Diverged, Some(Origin::Own)),
             (verdict, _) => (verdict, origin),
         };
+        if flow.is_some() && (report.pairs[at].verdict, verdict) == (Verdict::Diverged, Verdict::Rounding) {
+            amplified = std::array::from_fn(|i| amplified[i].max(scene.entries()[at].measures[i]));
+        }
         (report.pairs[at].verdict, report.pairs[at].origin) = (verdict, origin);
     }
+}
+
+/// Whether an op may have made such errors of those it was given. Not more than once: what it makes of them is no new level.
+fn is_given(found: &Measures, level: &Measures) -> bool {
+    found.iter().zip(level).all(|(found, level)| *found <= PASSED_ON * level)
 }
 
 /// How much an op whose formula is not known may amplify the error it is given.
@@ -50,29 +69,64 @@ pub(super) fn given(scene: &Scene<'_>, at: usize, known: impl Fn(usize) -> bool)
     if entries[at].parameter || !entries[..at].iter().any(|entry| entry.verdict == Verdict::Diverged && !entry.parameter) {
         return None;
     }
-    const REACH: usize = 8;
-    let near = (at.saturating_sub(REACH)..at).rev().find(|before| !entries[*before].parameter && known(*before))?;
+    let near = nearest(scene, at, known)?;
     Some(entries[near].measures.map(|measure| PASSED_ON * measure))
 }
 
-/// Kinds that an error from upstream does not imitate: values in other places, or on a grid.
-const UNMISTAKABLE: [&str; 9] =
-    ["permuted", "transposed", "swapped", "wrong_tensor", "shifted", "rounded", "clipped", "quantized", "negated"];
-
-/// A pair behind a divergence, of an op that is not known, is a fault of its own when a cause leaves what its inputs gave it, and no more.
-fn is_second(scene: &Scene<'_>, at: usize, flows: &[Option<Flow>]) -> bool {
-    let Some(given) = given(scene, at, |at| flows[at].is_some()) else { return false };
-    let examination = super::examine_pair(scene, at, None, Some(given));
-    examination.found.first().is_some_and(|best| {
-        let kind = best.explanation.kind;
-        let beyond = scene.entries()[at].measures[0] > given[0] || kind == "rounded";
-        beyond && best.score.proven && UNMISTAKABLE.contains(&kind)
-    })
+/// The nearest tensor before one whose op is known.
+fn nearest(scene: &Scene<'_>, at: usize, known: impl Fn(usize) -> bool) -> Option<usize> {
+    const REACH: usize = 8;
+    (at.saturating_sub(REACH)..at).rev().find(|before| !scene.entries()[*before].parameter && known(*before))
 }
 
-/// One tensor on a coarser dtype's grid while those before it are not: computed in less precision, even where the difference is no more than
-/// what came from upstream. A whole run on that grid was only recorded in a wider dtype.
-fn is_coarser(scene: &Scene<'_>, at: usize) -> bool {
+/// Kinds that an error from upstream does not imitate: values in other places, or on a grid.
+const UNMISTAKABLE: [&str; 10] =
+    ["permuted", "transposed", "swapped", "wrong_tensor", "shifted", "rounded", "clipped", "quantized", "negated", "dropout"];
+
+/// Of these the candidate's own values show so much that it need not be far off.
+const ON_LEVELS: [&str; 3] = ["rounded", "quantized", "dropout"];
+
+/// Any other kind must explain this much of what is beyond the inputs' error.
+const MOST_OF_IT: f64 = 0.8;
+
+/// A product with weights that passes on more than this many times the error it is given would be a strange one.
+const STRANGE: f64 = 4.0;
+
+/// A pair behind a divergence, of an op that is not known, is a fault of its own when a cause leaves what its inputs gave it, and no more;
+/// or when it is off by more than an op makes of its inputs' errors.
+fn is_second(scene: &Scene<'_>, at: usize, flows: &[Option<Flow>]) -> bool {
+    let Some(given) = given(scene, at, |at| flows[at].is_some()) else { return false };
+    let found = scene.entries()[at].measures;
+    let since = nearest(scene, at, |at| flows[at].is_some()).into_iter().flat_map(|near| near..at);
+    let level = since.fold([0f64; 4], |level, at| std::array::from_fn(|i| level[i].max(scene.entries()[at].measures[i])));
+    if (0..2).all(|measure| found[measure] > STRANGE * level[measure]) {
+        return true;
+    }
+    let is_zero = |at: usize| scene.load(at).is_some_and(|loaded| loaded.candidate.iter().all(|value| *value == 0.0));
+    if is_zero(at) && !(at.saturating_sub(1)..at).any(is_zero) {
+        return true;
+    }
+    let examination = super::examine_pair(scene, at, None, Some(given));
+    let Some(best) = examination.found.first().filter(|best| best.score.proven) else { return false };
+    let kind = best.explanation.kind;
+    let off = |measure: usize| found[measure] > PASSED_ON * level[measure];
+    let beyond = off(0) || (kind == "localized" && off(2)) || ON_LEVELS.contains(&kind);
+    let sure = UNMISTAKABLE.contains(&kind) || best.score.explained >= Some(MOST_OF_IT);
+    // A NaN spreads, and what an op does not undo it passes on.
+    beyond && sure && kind != "nonfinite" && !passed_on(scene, at, flows, kind)
+}
+
+/// Whether the divergence before this one has the same cause: elementwise ops keep an order, a factor, a place.
+fn passed_on(scene: &Scene<'_>, at: usize, flows: &[Option<Flow>], kind: &str) -> bool {
+    let diverged = |before: &usize| scene.entries()[*before].verdict == Verdict::Diverged && !scene.entries()[*before].parameter;
+    let Some(before) = (0..at).rev().find(diverged) else { return false };
+    let examination = super::examine_pair(scene, before, flows[before].as_ref(), None);
+    examination.found.first().is_some_and(|best| best.score.proven && best.explanation.kind == kind)
+}
+
+/// One tensor on a coarser dtype's grid while those before it, and those it was computed from, are not: computed in less precision, even where
+/// the difference is no more than what came from upstream. A whole run on that grid was only recorded in a wider dtype.
+fn is_coarser(scene: &Scene<'_>, at: usize, flow: Option<&Flow>) -> bool {
     let coarse = |at: usize| {
         let loaded = scene.load(at)?;
         let found = super::values::ROUNDED.examine(&Case::new(scene, at, &loaded)).ok()?;
@@ -81,7 +135,9 @@ fn is_coarser(scene: &Scene<'_>, at: usize) -> bool {
     };
     let Some(dtype) = coarse(at) else { return false };
     let mut before = (0..at).rev().filter(|before| !scene.entries()[*before].parameter && scene.entries()[*before].dims.len() > 1);
-    before.next().is_some_and(|before| coarse(before) != Some(dtype))
+    let given = flow.iter().flat_map(|flow| flow.inputs.iter().copied());
+    let Some(last) = before.next() else { return false };
+    std::iter::once(last).chain(given).all(|other| coarse(other).as_ref() != Some(&dtype))
 }
 
 fn nonfinite(report: &Report, at: usize) -> bool {

@@ -94,6 +94,8 @@ pub struct Scene<'a> {
     steps: Vec<Option<Vec<layout::Step>>>,
     entries: Vec<Entry>,
     cache: Mutex<Cache>,
+    /// Pairs whose candidate is another than the layout made.
+    instead: Mutex<HashMap<usize, Arc<Loaded>>>,
 }
 
 impl std::fmt::Debug for Scene<'_> {
@@ -140,7 +142,7 @@ impl<'a> Scene<'a> {
         for (pair, inputs) in inputs(plan, reference) {
             entries[pair].inputs = Some(inputs);
         }
-        Self { plan, reference, candidate, steps, entries, cache: Mutex::default() }
+        Self { plan, reference, candidate, steps, entries, cache: Mutex::default(), instead: Mutex::default() }
     }
 
     /// The pairs, in execution order.
@@ -150,6 +152,9 @@ impl<'a> Scene<'a> {
 
     /// Both sides of a pair; `None` when it cannot be read, has no numbers or is larger than [`MOST_ELEMENTS`].
     pub fn load(&self, pair: usize) -> Option<Arc<Loaded>> {
+        if let Some(instead) = self.instead.lock().unwrap_or_else(PoisonError::into_inner).get(&pair) {
+            return Some(instead.clone());
+        }
         if let Some(loaded) = self.cache().loaded.get(&pair) {
             return Some(loaded.clone());
         }
@@ -162,6 +167,15 @@ impl<'a> Scene<'a> {
         cache.loaded.insert(pair, loaded.clone());
         cache.keep(Key::Pair(pair), 2 * loaded.reference.len());
         Some(loaded)
+    }
+
+    /// Has a pair's candidate be this from now on: one rank's part, where the layout had added them all up. `None` takes it back.
+    pub(super) fn take_instead(&self, pair: usize, loaded: Option<Arc<Loaded>>) {
+        let mut instead = self.instead.lock().unwrap_or_else(PoisonError::into_inner);
+        match loaded {
+            Some(loaded) => instead.insert(pair, loaded),
+            None => instead.remove(&pair),
+        };
     }
 
     /// Parts of a pair that is larger than what [`Scene::load`] reads, each whole along other axes, so that what happened along an axis shows

@@ -19,7 +19,7 @@ pub struct Score {
 }
 
 /// What is left may be this many times the noise: the hypothesis passes on the noise of what it was computed from.
-const SLACK: f64 = 2.0;
+pub(super) const SLACK: f64 = 2.0;
 
 /// What leaves rounding explains at least this much; below, the difference itself was hardly more than rounding.
 const LEAST: f64 = 0.5;

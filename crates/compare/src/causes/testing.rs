@@ -96,8 +96,20 @@ fn with_run<T>(run: &[([DType; 2], &Recorded)], name: &str, then: impl FnOnce(&C
 
 /// The whole report on two runs, with what was inherited, the causes and what is harmless.
 pub(crate) fn report_as(dtype: DType, run: &[Recorded]) -> Report {
-    let reference = source(run.iter().map(|one| (dtype, one.name, &one.dims[..], &one.reference[..])));
-    let candidate = source(run.iter().map(|one| (dtype, one.name, &one.dims[..], &one.candidate[..])));
+    report_mixed([dtype; 2], run)
+}
+
+/// The same with a dtype for each side.
+pub(crate) fn report_mixed(dtypes: [DType; 2], run: &[Recorded]) -> Report {
+    let reference = source(run.iter().map(|one| (dtypes[0], one.name, &one.dims[..], &one.reference[..])));
+    let candidate = source(run.iter().map(|one| (dtypes[1], one.name, &one.dims[..], &one.candidate[..])));
+    engine::compare(&Side::new(&reference), &Side::new(&candidate), &Settings::default(), None, &()).unwrap()
+}
+
+/// The same for sides that hold other tensors, all of one shape and in f32.
+pub(crate) fn report_apart(dims: &[usize], reference: &[(&str, Vec<f64>)], candidate: &[(&str, Vec<f64>)]) -> Report {
+    let side = |tensors: &[(&str, Vec<f64>)]| source(tensors.iter().map(|(name, values)| (DType::F32, *name, dims, &values[..])));
+    let (reference, candidate) = (side(reference), side(candidate));
     engine::compare(&Side::new(&reference), &Side::new(&candidate), &Settings::default(), None, &()).unwrap()
 }
 

@@ -2,11 +2,17 @@
 //!
 //! With `f0` the reference's formula and `h` the alternative, both from the candidate's inputs, `out - f0` is regressed on `h - f0`. A
 //! coefficient near 1 with a small error says that the candidate computes `h`; near 0, that it computes `f0`. What drifted
-//! upstream is in both and cancels. The error is a jackknife over blocks of rows: outlier channels make plain errors
-//! far too small. The same regression on the reference's side must give 0.
+//! upstream is in both and cancels. The error is a jackknife over blocks of rows, and over blocks of channels, whichever is larger: outlier channels
+//! make plain errors far too small. The same regression on the reference's side must give 0.
 
 use super::{Site, of, ops::Learned};
-use crate::layout::Which;
+use crate::{
+    causes::{
+        constants::short,
+        functions::{best_cap, softcap},
+    },
+    layout::Which,
+};
 
 /// An alternative that the candidate follows.
 #[derive(Clone, Debug)]
@@ -27,7 +33,7 @@ const ERRORS: f64 = 4.0;
 const LARGEST_ERROR: f64 = 0.12;
 const NEAR_ZERO: f64 = 0.3;
 
-/// Blocks of rows that are left out in turn.
+/// Blocks of rows or channels that are left out in turn.
 const BLOCKS: usize = 16;
 
 pub(super) fn confirm(site: &Site<'_>, learned: &Learned, expected: &[f64]) -> Option<Confirmed> {
@@ -65,6 +71,48 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned, expected: &[f64]) -> O
     best.map(|(_, confirmed)| confirmed)
 }
 
+/// A cap on what the reference has, of an op that is not known: logits, scores. A cap far beyond the values bends them by less than the noise
+/// of a coarse dtype, but all in one way.
+pub(super) fn capped(site: &Site<'_>) -> Option<Confirmed> {
+    let (reference, candidate) = (&site.out.reference, &site.out.candidate);
+    let step = (reference.len() / CAPPED_SAMPLE).max(1) | 1;
+    let picked: Vec<(f64, f64)> = reference.iter().zip(candidate).step_by(step).map(|(r, c)| (*r, *c)).collect();
+    if !shrinks(&picked) {
+        return None;
+    }
+    let fitted = best_cap(|cap| picked.iter().map(|(r, c)| (softcap(*r, cap) - c).powi(2)).sum::<f64>());
+    let predicted: Vec<f64> = reference.iter().map(|r| softcap(*r, fitted)).collect();
+    let fit = regress(site, candidate, reference, &predicted)?;
+    let sure = fit.coefficient > SURE * fit.error && fit.error <= LARGEST_ERROR / 2.0;
+    (sure && (fit.coefficient - 1.0).abs() <= NEAR_ONE).then(|| Confirmed {
+        kind: "function",
+        text: format!("candidate = a softcap of {} of the reference", short(fitted)),
+        details: serde_json::json!({"candidate": format!("softcap {}", short(fitted)), "reference": null, "parameter": fitted}),
+        coefficient: fit.coefficient,
+        error: fit.error,
+        predicted,
+    })
+}
+
+/// Values that the cap is fitted to.
+const CAPPED_SAMPLE: usize = 1 << 11;
+
+/// A cap takes `r³ / 3cap²` off a value: whether something like that is gone, at a glance.
+fn shrinks(picked: &[(f64, f64)]) -> bool {
+    let (mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0);
+    for (r, c) in picked.iter().filter(|(r, c)| r.is_finite() && c.is_finite()) {
+        let (x, y) = (r * r * r, r - c);
+        xy += x * y;
+        xx += x * x;
+        yy += y * y;
+    }
+    // Unrelated, their correlation would be about one over the root of how many there are.
+    xy > 0.0 && xy * xy > 16.0 * xx * yy / picked.len().max(1) as f64
+}
+
+/// Errors that a coefficient must be away from 0 where the number it belongs to was fitted.
+const SURE: f64 = 12.0;
+
 #[derive(Clone, Copy, Debug)]
 struct Fit {
     coefficient: f64,
@@ -77,30 +125,62 @@ struct Fit {
 fn regress(site: &Site<'_>, out: &[f64], f0: &[f64], h: &[f64]) -> Option<Fit> {
     let features = site.out.dims.last().copied().filter(|features| *features > 0)?;
     let rows = out.len() / features;
-    let blocks = BLOCKS.min(rows);
-    if blocks < 4 {
+    if rows < FEWEST_BLOCKS {
         return None;
     }
     let typical = crate::causes::array::rms(f0);
-    let (mut xy, mut xx, mut yy) = (vec![0.0; blocks], vec![0.0; blocks], vec![0.0; blocks]);
+    let (mut of_rows, mut of_channels) = (Sums::of(rows), Sums::of(features));
     for (at, ((out, f0), h)) in out.iter().zip(f0).zip(h).enumerate() {
         let (x, y) = (h - f0, out - f0);
         if !x.is_finite() || !y.is_finite() {
             continue;
         }
         let weight = 1.0 / (f0 * f0).max(0.01 * typical * typical);
-        let block = at / features * blocks / rows;
-        xy[block] += weight * x * y;
-        xx[block] += weight * x * x;
-        yy[block] += weight * y * y;
+        let one = [weight * x * y, weight * x * x, weight * y * y];
+        of_rows.add(at / features, one);
+        of_channels.add(at % features, one);
     }
-    let (all_xy, all_xx, all_yy) = (xy.iter().sum::<f64>(), xx.iter().sum::<f64>(), yy.iter().sum::<f64>());
-    if all_xx == 0.0 || !all_xx.is_finite() {
+    let [xy, xx, yy] = of_rows.all();
+    if xx == 0.0 || !xx.is_finite() {
         return None;
     }
-    let without: Vec<f64> = (0..blocks).filter(|b| all_xx > xx[*b]).map(|b| (all_xy - xy[b]) / (all_xx - xx[b])).collect();
-    let mean = without.iter().sum::<f64>() / without.len() as f64;
-    let spread: f64 = without.iter().map(|one| (one - mean) * (one - mean)).sum();
-    let error = (spread * (without.len() as f64 - 1.0) / without.len() as f64).sqrt();
-    Some(Fit { coefficient: all_xy / all_xx, error, left: all_yy - 2.0 * all_xy + all_xx })
+    // A weight that one side holds in a coarser dtype is off by as much in every row: only leaving out channels shows how much that does.
+    let error = f64::max(of_rows.jackknife(), of_channels.jackknife());
+    Some(Fit { coefficient: xy / xx, error, left: yy - 2.0 * xy + xx })
+}
+
+/// Fewer than this say nothing about an error.
+const FEWEST_BLOCKS: usize = 4;
+
+/// `Σxy`, `Σxx` and `Σyy`, by blocks of neighbouring rows or channels.
+struct Sums {
+    along: usize,
+    blocks: Vec<[f64; 3]>,
+}
+
+impl Sums {
+    fn of(along: usize) -> Self {
+        Self { along, blocks: vec![[0.0; 3]; BLOCKS.min(along)] }
+    }
+
+    fn add(&mut self, at: usize, one: [f64; 3]) {
+        let block = at * self.blocks.len() / self.along;
+        self.blocks[block].iter_mut().zip(one).for_each(|(sum, one)| *sum += one);
+    }
+
+    fn all(&self) -> [f64; 3] {
+        self.blocks.iter().fold([0.0; 3], |sum, block| std::array::from_fn(|i| sum[i] + block[i]))
+    }
+
+    /// The error of the coefficient, from leaving out each block in turn; 0 of too few.
+    fn jackknife(&self) -> f64 {
+        let [xy, xx, _] = self.all();
+        let without: Vec<f64> = self.blocks.iter().filter(|block| xx > block[1]).map(|block| (xy - block[0]) / (xx - block[1])).collect();
+        if without.len() < FEWEST_BLOCKS {
+            return 0.0;
+        }
+        let mean = without.iter().sum::<f64>() / without.len() as f64;
+        let spread: f64 = without.iter().map(|one| (one - mean) * (one - mean)).sum();
+        (spread * (without.len() as f64 - 1.0) / without.len() as f64).sqrt()
+    }
 }

@@ -15,7 +15,7 @@ mod tests;
 use super::{Loaded, Scene, score::measures};
 use crate::{
     layout::Which,
-    noise::{Measures, unit_roundoff},
+    noise::{Measures, floor_unit},
     verdict::Verdict,
 };
 use rayon::prelude::*;
@@ -54,7 +54,7 @@ const MORE: f64 = 3.0;
 
 /// What rounding can do in one op with an output of this dtype that sums `terms` products.
 fn own_floor(dtype: twinscope_tensor::DType, terms: usize) -> Option<Measures> {
-    let unit = unit_roundoff(dtype)?;
+    let unit = floor_unit(dtype)?;
     let summing = (terms as f64).sqrt() * unit.min(2f64.powi(-24));
     Some(OWN.map(|units| units * (unit + summing)))
 }
@@ -151,6 +151,11 @@ pub(super) fn of_pair(scene: &Scene<'_>, pair: usize) -> Option<Flow> {
     let off = measures(&site.out.dims, &expected, &site.out.candidate);
     let confirmed = counterfactual::confirm(&site, &learned, &expected);
     Some(Flow { formula: learned.formula, inputs: learned.inputs, expected, off, bound, confirmed })
+}
+
+/// A softcap that the candidate has and the reference has not, where the op is not known.
+pub(super) fn capped(scene: &Scene<'_>, pair: usize) -> Option<Confirmed> {
+    counterfactual::capped(&Site::new(scene, pair)?)
 }
 
 /// The formula nearest to the reference, among those that are near enough.

@@ -3,7 +3,7 @@
 use crate::{
     causes::{
         functions::{gelu, gelu_tanh, silu},
-        testing::{Recorded, normal, report_as},
+        testing::{Recorded, normal, report_as, report_mixed},
     },
     report::{PairReport, Report},
     verdict::{Origin, Verdict},
@@ -143,4 +143,177 @@ fn one_wrong_constant_among_many_is_no_harmless_difference() {
         .collect();
     let report = report_as(DType::F32, &constants);
     assert_eq!((pair(&report, "c").verdict, pair(&report, "c").origin), (Verdict::Diverged, Some(Origin::Own)));
+}
+
+#[test]
+fn weights_that_one_side_holds_in_bf16_are_no_other_epsilon() {
+    for seed in 1..40 {
+        let x = normal(ROWS * CHANNELS, seed);
+        let weight = map(&normal(CHANNELS, seed + 500), |w| 1.0 + 0.2 * w);
+        let coarse = map(&x, bf16);
+        let normed = rms_norm(&x, 1e-5, &weight, |value| value);
+        let other = rms_norm(&coarse, 1e-5, &map(&weight, bf16), bf16);
+        let report = report_mixed([DType::F32, DType::Bf16], &[recorded("x", x, coarse), recorded("normed", normed, other)]);
+        assert_eq!(pair(&report, "normed").verdict, Verdict::Rounding, "seed {seed}: {:?}", pair(&report, "normed").causes);
+    }
+}
+
+#[test]
+fn an_epsilon_beside_the_root_is_a_factor_per_row_also_with_a_bias() {
+    let x = map(&normal(ROWS * CHANNELS, 3), |x| 0.3 * x);
+    let (weight, bias) = (map(&normal(CHANNELS, 4), |w| 1.0 + 0.2 * w), normal(CHANNELS, 5));
+    let layer_norm = |outside: bool| -> Vec<f64> {
+        let row = |row: &[f64]| {
+            let mean = row.iter().sum::<f64>() / CHANNELS as f64;
+            let square = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / CHANNELS as f64;
+            let factor = if outside { 1.0 / (square.sqrt() + 1e-2) } else { 1.0 / (square + 1e-5).sqrt() };
+            row.iter().zip(weight.iter().zip(&bias)).map(|(x, (w, b))| (x - mean) * factor * w + b).collect::<Vec<_>>()
+        };
+        x.chunks_exact(CHANNELS).flat_map(row).collect()
+    };
+    let report = report_as(DType::F32, &[recorded("x", x.clone(), x.clone()), recorded("normed", layer_norm(false), layer_norm(true))]);
+    let cause = &pair(&report, "normed").causes[0];
+    assert_eq!((cause.kind, &cause.details["outside_the_root"]), ("row_scale", &true.into()), "{cause:?}");
+    assert!((cause.details["candidate"].as_f64().unwrap() / 1e-2 - 1.0).abs() < 0.05, "{cause:?}");
+}
+
+#[test]
+fn a_cap_on_logits_is_found_below_the_noise_of_bf16_and_none_is_not() {
+    for seed in 1..8 {
+        let logits = normal(ROWS * CHANNELS, seed);
+        let noise = normal(ROWS * CHANNELS, seed + 300);
+        let drifted: Vec<f64> = logits.iter().zip(noise).map(|(value, noise)| value + 1e-2 * noise).collect();
+        let capped = map(&drifted, |value| bf16(crate::causes::functions::softcap(value, 8.0)));
+        let run = |candidate: Vec<f64>| report_mixed([DType::F32, DType::Bf16], &[recorded("logits", logits.clone(), candidate)]);
+        let report = run(capped);
+        assert_eq!(report.pairs[0].causes.first().map(|cause| cause.kind), Some("function"), "seed {seed}: {:?}", report.pairs[0]);
+        let clean = run(map(&drifted, bf16));
+        assert_eq!(clean.pairs[0].verdict, Verdict::Rounding, "seed {seed}: {:?}", clean.pairs[0].causes);
+    }
+}
+
+#[test]
+fn a_term_of_a_sum_is_named_also_where_outlier_channels_drown_it() {
+    // Two channels are 30 times louder: in the pair as a whole the missing branch is a few percent.
+    let loud = |at: usize| if at % CHANNELS < 2 { 30.0 } else { 1.0 };
+    let x: Vec<f64> = normal(ROWS * CHANNELS, 1).into_iter().enumerate().map(|(at, x)| bf16(x * loud(at))).collect();
+    let branch = map(&normal(ROWS * CHANNELS, 2), |b| bf16(0.5 * b));
+    for (factor, kind) in [(0.0, "missing_term"), (2.0, "extra_term"), (-1.0, "missing_term")] {
+        let sum = |factor: f64| -> Vec<f64> { x.iter().zip(&branch).map(|(x, b)| bf16(x + factor * b)).collect() };
+        let records = [
+            recorded("x", x.clone(), x.clone()),
+            recorded("branch", branch.clone(), branch.clone()),
+            recorded("sum", sum(1.0), sum(factor)),
+        ];
+        let report = report_as(DType::Bf16, &records);
+        let sum = pair(&report, "sum");
+        let kinds: Vec<&str> = sum.causes.iter().map(|cause| cause.kind).collect();
+        let right = kinds.first() == Some(&kind) || (factor == 0.0 && kinds.first() == Some(&"wrong_tensor"));
+        assert!(sum.verdict == Verdict::Diverged && right, "{factor}: {kinds:?}");
+    }
+}
+
+/// `y = x W' + b` of 96 rows, with a weight `[40, 40]` and another one recorded, and what the candidate makes instead.
+fn product(of_candidate: impl Fn(&[f64], &[f64], &[f64]) -> Vec<f64>) -> Report {
+    let (x, bias) = (normal(ROWS * CHANNELS, 1), normal(CHANNELS, 4));
+    let [weight, other] = [2, 3].map(|seed| map(&normal(CHANNELS * CHANNELS, seed), |w| 0.16 * w));
+    let with_bias = |values: Vec<f64>| values.iter().enumerate().map(|(at, y)| y + bias[at % CHANNELS]).collect::<Vec<f64>>();
+    let made = with_bias(times(&x, &weight, 0..CHANNELS));
+    let instead = with_bias(of_candidate(&x, &weight, &other));
+    let parameter =
+        |name, values: &[f64]| Recorded { name, dims: vec![CHANNELS, CHANNELS], reference: values.to_vec(), candidate: values.to_vec() };
+    let records = [
+        parameter("layers.0.q.weight", &other),
+        parameter("layers.1.q.weight", &weight),
+        recorded("layers.1.x", x.clone(), x.clone()),
+        recorded("layers.1.q", made, instead),
+    ];
+    report_as(DType::F32, &records)
+}
+
+fn times(x: &[f64], weight: &[f64], over: std::ops::Range<usize>) -> Vec<f64> {
+    let one = |(row, out): (&[f64], usize)| over.clone().map(|i| row[i] * weight[out * CHANNELS + i]).sum();
+    x.chunks_exact(CHANNELS).flat_map(|row| (0..CHANNELS).map(move |out| (row, out))).map(one).collect()
+}
+
+#[test]
+fn what_was_done_with_a_recorded_weight_is_named() {
+    let turned = |weight: &[f64]| -> Vec<f64> { (0..weight.len()).map(|at| weight[at % CHANNELS * CHANNELS + at / CHANNELS]).collect() };
+    let coarse = |weight: &[f64]| -> Vec<f64> {
+        let row = |row: &[f64]| {
+            let step = row.iter().fold(0f64, |most, w| most.max(w.abs())) / 127.0;
+            row.iter().map(|w| (w / step).round() * step).collect::<Vec<_>>()
+        };
+        weight.chunks_exact(CHANNELS).flat_map(row).collect()
+    };
+    type Instead<'a> = (&'static str, Box<dyn Fn(&[f64], &[f64], &[f64]) -> Vec<f64> + 'a>);
+    let faults: [Instead<'_>; 4] = [
+        ("transposed", Box::new(|x, weight, _| times(x, &turned(weight), 0..CHANNELS))),
+        ("wrong_tensor", Box::new(|x, _, other| times(x, other, 0..CHANNELS))),
+        ("partial_sum", Box::new(|x, weight, _| times(x, weight, 0..CHANNELS / 2))),
+        ("quantized", Box::new(|x, weight, _| times(x, &coarse(weight), 0..CHANNELS))),
+    ];
+    for (kind, instead) in faults {
+        let report = product(instead);
+        let q = pair(&report, "layers.1.q");
+        assert_eq!(q.causes.first().map(|cause| cause.kind), Some(kind), "{:?}", q.causes);
+        assert!(q.causes[0].explained > Some(0.99), "{:?}", q.causes[0]);
+    }
+    let clean = product(|x, weight, _| times(x, weight, 0..CHANNELS));
+    assert!(clean.divergences().is_empty());
+}
+
+#[test]
+fn gates_in_each_others_place_behind_a_fault_are_a_second_one() {
+    // The candidate's norm was skipped; what a product makes of that is as far off as it was given.
+    let x = map(&normal(ROWS * CHANNELS, 1), |x| 2.0 * x);
+    let weight = vec![1.0; CHANNELS];
+    let normed = rms_norm(&x, 1e-6, &weight, |value| value);
+    let [gate, up] = [2, 3].map(|seed| map(&normal(CHANNELS * CHANNELS, seed), |w| 0.16 * w));
+    let of = |input: &[f64], weight: &[f64]| times(input, weight, 0..CHANNELS);
+    let run = |swapped: bool| {
+        let (first, second) = if swapped { (&up, &gate) } else { (&gate, &up) };
+        report_as(
+            DType::F32,
+            &[
+                recorded("x", x.clone(), x.clone()),
+                recorded("norm", normed.clone(), x.clone()),
+                recorded("gate", of(&normed, &gate), of(&x, first)),
+                recorded("up", of(&normed, &up), of(&x, second)),
+            ],
+        )
+    };
+    let report = run(true);
+    let found = pair(&report, "gate");
+    assert_eq!((found.origin, found.causes.first().map(|cause| cause.kind)), (Some(Origin::Own), Some("swapped")), "{:?}", found.causes);
+    let report = run(false);
+    assert_eq!(pair(&report, "gate").origin, Some(Origin::Inherited), "{:?}", pair(&report, "gate").causes);
+}
+
+#[test]
+fn ranks_whose_sum_was_never_used_lack_an_all_reduce() {
+    let (x, parts) = (normal(ROWS * CHANNELS, 1), [2, 3].map(|seed| normal(ROWS * CHANNELS, seed)));
+    let plus = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<f64>>();
+    let whole = plus(&parts[0], &parts[1]);
+    let reference = [("x", x.clone()), ("branch", whole.clone()), ("sum", plus(&x, &whole))];
+    for added in [false, true] {
+        let of_rank = |rank: usize| plus(&x, if added { &whole } else { &parts[rank] });
+        let candidate = [
+            ("rank0.x", x.clone()),
+            ("rank0.branch", parts[0].clone()),
+            ("rank0.sum", of_rank(0)),
+            ("rank1.x", x.clone()),
+            ("rank1.branch", parts[1].clone()),
+            ("rank1.sum", of_rank(1)),
+        ];
+        let report = crate::causes::testing::report_apart(&[2, ROWS / 2, CHANNELS], &reference, &candidate);
+        let branch = pair(&report, "branch");
+        if added {
+            assert!(report.divergences().is_empty(), "{:?}", report.divergences());
+        } else {
+            assert_eq!((branch.verdict, branch.origin), (Verdict::Diverged, Some(Origin::Own)));
+            assert_eq!(branch.causes[0].kind, "partial_sum");
+            assert_eq!(pair(&report, "sum").origin, Some(Origin::Inherited));
+        }
+    }
 }

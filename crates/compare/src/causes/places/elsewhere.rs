@@ -23,16 +23,22 @@ const FEWEST: usize = 6;
 impl Elsewhere {
     /// Or why there is nothing to look for.
     pub(super) fn of(case: &Case<'_>) -> Result<Self, &'static str> {
-        let at = |values: &[f64]| -> Vec<f64> { scattered(values.len()).map(|at| values[at]).collect() };
-        let (reference, candidate) = (at(case.reference), at(case.candidate));
-        let probe = Probe::new(case);
-        let (rms, tolerance) = (probe.rms(), probe.tolerance());
-        let differing = reference.iter().zip(&candidate).filter(|(r, c)| !close(**r, **c, rms, tolerance)).count();
-        if differing < FEWEST || differing < candidate.len() / 8 {
+        let here = Self::any(case);
+        let differs = |(r, c): &(&f64, &f64)| !close(**r, **c, here.rms, here.tolerance);
+        let differing = here.reference.iter().zip(&here.candidate).filter(differs).count();
+        if differing < FEWEST || differing < here.candidate.len() / 8 {
             return Err("it differs in too few places to be another tensor");
         }
+        Ok(here)
+    }
+
+    /// However much of it differs beyond the noise.
+    pub(super) fn any(case: &Case<'_>) -> Self {
+        let at = |values: &[f64]| -> Vec<f64> { scattered(values.len()).map(|at| values[at]).collect() };
+        let probe = Probe::new(case);
         let others = case.scene.sketches(case.pair, case.candidate.len());
-        Ok(Self { reference, candidate, others, rms, tolerance })
+        let (reference, candidate) = (at(case.reference), at(case.candidate));
+        Self { reference, candidate, others, rms: probe.rms(), tolerance: probe.tolerance() }
     }
 
     /// Whether two sketches are one tensor up to rounding. What hardly varies is never known again: zeros look like all other zeros.
@@ -66,6 +72,19 @@ impl Elsewhere {
     pub(super) fn tolerance(&self) -> f64 {
         self.tolerance
     }
+}
+
+/// What may be left of the squared distance. Of two unrelated tensors as much is left as there was, give or take a quarter at so many places.
+const HALF: f64 = 0.5;
+
+/// Whether a tensor is far nearer to one than to another.
+pub(super) fn nearer(tensor: &[f64], to: &[f64], than: &[f64]) -> bool {
+    let finite = |values: &[f64]| values.iter().all(|value| value.is_finite());
+    if tensor.len() < FEWEST || ![tensor, to, than].into_iter().all(finite) {
+        return false;
+    }
+    let distance = |other: &[f64]| -> f64 { tensor.iter().zip(other).map(|(a, b)| (a - b) * (a - b)).sum() };
+    distance(to) < HALF * distance(than)
 }
 
 fn mostly(a: &[f64], b: &[f64], same: impl Fn(&f64, &f64) -> bool) -> bool {

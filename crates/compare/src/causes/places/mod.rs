@@ -6,7 +6,7 @@ mod masked;
 mod near;
 mod orders;
 mod packed;
-mod partial_sum;
+pub(super) mod partial_sum;
 mod permuted;
 mod rotated;
 mod routing;

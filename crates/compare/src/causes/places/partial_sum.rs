@@ -1,7 +1,7 @@
 //! An all-reduce that is missing: the ranks hold parts whose sum is the reference, and none of them is it.
 
 use crate::{
-    causes::{Case, Class, Examined, Explanation, Hypothesis, array::Array, case::Predicted, measures},
+    causes::{Case, Class, Examined, Explanation, Hypothesis, Scene, array::Array, case::Predicted, measures},
     layout::{self, Step, Which},
     noise::Measures,
 };
@@ -34,6 +34,16 @@ impl Hypothesis for PartialSum {
         let found = found.or_else(|| of_reference.and_then(|ranks| summed(case, Which::Reference, &ranks, case.candidate)));
         found.map(|found| vec![found]).ok_or_else(|| "the ranks do not add up to the other side".into())
     }
+}
+
+/// The candidate's ranks, each as the whole, where the layout adds them up.
+pub(in crate::causes) fn added_up(scene: &Scene<'_>, pair: usize) -> Option<Vec<Vec<f64>>> {
+    let steps = scene.steps(pair)?;
+    if !steps.iter().any(|step| matches!(step, Step::Sum { side: Which::Candidate, .. })) {
+        return None;
+    }
+    let (reference, candidate) = scene.parts(pair)?;
+    ranks(Which::Candidate, steps, &reference, &candidate, scene.entries()[pair].dims.iter().product())
 }
 
 /// Every rank of one side as the whole, when each could be: as many elements as the other side has.

@@ -1,6 +1,6 @@
 //! Two tensors in each other's place: gate and up, q and k, k and v.
 
-use super::elsewhere::{Elsewhere, alike, varies};
+use super::elsewhere::{Elsewhere, alike, nearer, varies};
 use crate::{
     causes::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted},
     layout::Which,
@@ -15,14 +15,16 @@ impl Hypothesis for Swapped {
     }
 
     fn examine(&self, case: &Case<'_>) -> Examined {
-        let here = Elsewhere::of(case)?;
+        let here = Elsewhere::any(case);
         for other in here.others.iter().filter(|other| other.side == Which::Reference) {
             let Some(pair) = other.pair.filter(|_| alike(&other.dims, case.dims)) else { continue };
-            if !varies(&other.values) || !here.is_candidate(&other.values) {
+            if !varies(&other.values) || !nearer(&here.candidate, &other.values, &here.reference) {
                 continue;
             }
-            let Some([_, candidate]) = case.scene.sketch(pair) else { continue };
-            if !here.same(&candidate, &here.reference) || !varies(&candidate) {
+            // The other one must have changed places too: near what belongs here, and far from what belongs there. Nearer, not near: what
+            // both were given by an earlier fault is in both.
+            let Some([there, candidate]) = case.scene.sketch(pair) else { continue };
+            if !nearer(&candidate, &here.reference, &there) || !varies(&candidate) {
                 continue;
             }
             let Some(values) = case.scene.whole(other) else { continue };
@@ -68,6 +70,19 @@ mod tests {
     #[test]
     fn also_under_the_noise_of_bf16() {
         assert_eq!(proven(&examine_bf16(&run(2e-3), "layers.1.gate")), Some("swapped"));
+    }
+
+    #[test]
+    fn a_norm_that_was_skipped_has_changed_places_with_nothing() {
+        // What the norm made and what it was given resemble each other, within much noise.
+        let x = normal(960, 1);
+        let norm: Vec<f64> = x.iter().enumerate().map(|(at, x)| x * (0.6 + 0.1 * (at / 48 % 3) as f64)).collect();
+        let noisy = bf16_noise(&x, 2e-2, 4);
+        let run = [
+            Recorded { name: "x", dims: vec![20, 48], reference: x, candidate: noisy.clone() },
+            Recorded { name: "norm", dims: vec![20, 48], reference: norm, candidate: noisy },
+        ];
+        assert!(examine_bf16(&run, "norm").found.iter().all(|found| found.explanation.kind != "swapped"));
     }
 
     #[test]

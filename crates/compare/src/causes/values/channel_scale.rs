@@ -4,6 +4,7 @@
 
 use super::{
     factors::{Factors, are_channels},
+    groups::Groups,
     naming::of,
 };
 use crate::causes::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, constants::short};
@@ -21,28 +22,102 @@ impl Hypothesis for ChannelScale {
     }
 
     fn examine(&self, case: &Case<'_>) -> Examined {
-        let fit = Factors::fit(case, |groups| are_channels(case, groups), "a factor per channel")?;
-        if (fit.changed as f64) < LEAST_CHANGED * fit.groups.count as f64 {
-            return Err(format!("only {} channels have a factor", of(fit.changed, fit.groups.count)).into());
+        match (factors(case), affine(case)) {
+            (Ok(mut found), more) => {
+                found.extend(more);
+                Ok(found)
+            }
+            (Err(_), Some(affine)) => Ok(vec![affine]),
+            (why, None) => why,
         }
-        let (range, said, axes) = (fit.range(), fit.groups.said(), fit.groups.kept());
-        let weight = weight(case, &fit.factors);
-        let meaning = match &weight {
-            Some(Weight { name, use_ }) => format!(": {}", use_.said(name)),
-            None => ", as a norm's weight w for 1 + w, a missing weight or another scale per channel would".to_owned(),
-        };
-        Ok(vec![Explanation {
-            kind: "channel_scale",
-            text: format!("candidate = reference x one factor per channel ({said}, {} to {}){meaning}", short(range[0]), short(range[2])),
-            details: json!({
-                "axis": axes.last(), "axes": axes, "factors": range, "changed": fit.changed,
-                "weight": weight.as_ref().map(|weight| &weight.name), "use": weight.as_ref().map(|weight| weight.use_.name()),
-            }),
-            class: Class::Mechanism,
-            freedom: fit.groups.count,
-            predicted: Predicted::Values(fit.predicted(case)),
-        }])
     }
+}
+
+fn factors(case: &Case<'_>) -> Examined {
+    let fit = Factors::fit(case, |groups| are_channels(case, groups), "a factor per channel")?;
+    if (fit.changed as f64) < LEAST_CHANGED * fit.groups.count as f64 {
+        return Err(format!("only {} channels have a factor", of(fit.changed, fit.groups.count)).into());
+    }
+    let (range, said, axes) = (fit.range(), fit.groups.said(), fit.groups.kept());
+    let weight = weight(case, &fit.factors);
+    let meaning = match &weight {
+        Some(Weight { name, use_ }) => format!(": {}", use_.said(name)),
+        None => ", as a norm's weight w for 1 + w, a missing weight or another scale per channel would".to_owned(),
+    };
+    Ok(vec![Explanation {
+        kind: "channel_scale",
+        text: format!("candidate = reference x one factor per channel ({said}, {} to {}){meaning}", short(range[0]), short(range[2])),
+        details: json!({
+            "axis": axes.last(), "axes": axes, "factors": range, "changed": fit.changed,
+            "weight": weight.as_ref().map(|weight| &weight.name), "use": weight.as_ref().map(|weight| weight.use_.name()),
+        }),
+        class: Class::Mechanism,
+        freedom: fit.groups.count,
+        predicted: Predicted::Values(fit.predicted(case)),
+    }])
+}
+
+/// Groups with fewer elements say too little for two numbers each.
+const LEAST_MEMBERS: usize = 16;
+/// Of the channels so many must have changed.
+const MOST_CHANGED: f64 = 0.75;
+/// Of the difference at most this much may be left.
+const LEFT: f64 = 0.1;
+
+/// A factor and a number added, a channel each: a batch norm with other statistics or another epsilon.
+fn affine(case: &Case<'_>) -> Option<Explanation> {
+    let last = case.dims.len().checked_sub(1)?;
+    let axis = if case.dims.len() >= 4 { 1 } else { last };
+    let groups = Groups::of(case.dims, &[axis]);
+    if groups.count < 2 || groups.size < LEAST_MEMBERS || !case.is_finite() {
+        return None;
+    }
+    // Count, and the sums of r, c, rr and rc, of the elements that fit.
+    let mut sums = vec![[0.0; 5]; groups.count];
+    groups.visit(|flat, group| {
+        let (r, c) = (case.reference[flat], case.candidate[flat]);
+        if case.fits(flat) {
+            sums[group].iter_mut().zip([1.0, r, c, r * r, r * c]).for_each(|(sum, one)| *sum += one);
+        }
+    });
+    let fitted: Option<Vec<[f64; 2]>> = sums
+        .iter()
+        .map(|[n, r, c, rr, rc]| {
+            let (spread, factor) = (rr - r * r / n, (rc - r * c / n) / (rr - r * r / n));
+            (*n >= 4.0 && spread > 0.0).then_some([factor, (c - factor * r) / n])
+        })
+        .collect();
+    let fitted = fitted?;
+    let mut predicted = case.reference.to_vec();
+    groups.visit(|flat, group| predicted[flat] = fitted[group][0] * predicted[flat] + fitted[group][1]);
+    let (mut left, mut whole) = (0.0, 0.0);
+    for ((p, r), c) in predicted.iter().zip(case.reference).zip(case.candidate) {
+        left += (c - p) * (c - p);
+        whole += (c - r) * (c - r);
+    }
+    let numbers = |which: usize| {
+        let of = fitted.iter().map(|fit| fit[which]);
+        [of.clone().fold(f64::INFINITY, f64::min), of.fold(f64::NEG_INFINITY, f64::max)]
+    };
+    let (factors, offsets) = (numbers(0), numbers(1));
+    // A few channels are a place.
+    let size = (whole / case.reference.len() as f64).sqrt();
+    let changed = fitted.iter().filter(|[factor, offset]| (factor - 1.0).abs() > 2.0 * case.noise[2] || offset.abs() > 0.1 * size).count();
+    if (changed as f64) < MOST_CHANGED * groups.count as f64 {
+        return None;
+    }
+    (left <= LEFT * whole).then(|| Explanation {
+        kind: "channel_scale",
+        text: format!(
+            "candidate = reference x a factor per channel ({}, {} to {}) + a number per channel ({} to {}): a norm over the batch with other \
+             statistics, epsilon or weights",
+            groups.said(), short(factors[0]), short(factors[1]), short(offsets[0]), short(offsets[1])
+        ),
+        details: json!({"axis": axis, "axes": [axis], "factors": factors, "offsets": offsets}),
+        class: Class::Mechanism,
+        freedom: 2 * groups.count,
+        predicted: Predicted::Values(predicted),
+    })
 }
 
 /// A recorded parameter that makes the factors.
@@ -157,6 +232,22 @@ mod tests {
             let found = examine_pair(&dims, normal(count, 1), normal(count, 2));
             assert!(found.found.iter().all(|found| !found.explanation.kind.ends_with("_scale") || !found.score.proven), "{dims:?}");
         }
+    }
+
+    #[test]
+    fn another_epsilon_of_a_batch_norm_is_a_factor_and_a_number_per_channel() {
+        let dims = [2, 12, 9, 11];
+        let x = normal(2 * 12 * 99, 1);
+        let [means, variances, weights, biases] = [2, 3, 4, 5].map(|seed| normal(12, seed));
+        let with = |epsilon: f64| -> Vec<f64> {
+            let one = |(at, x): (usize, &f64)| {
+                let channel = at / 99 % 12;
+                (x - means[channel]) / (0.2 + variances[channel].abs() + epsilon).sqrt() * (1.0 + 0.2 * weights[channel]) + biases[channel]
+            };
+            x.iter().enumerate().map(one).collect()
+        };
+        assert_eq!(proven(&examine_pair(&dims, with(1e-5), with(0.1))), Some("channel_scale"));
+        assert_eq!(proven(&examine_noisy(&dims, with(1e-5), with(0.1))), Some("channel_scale"));
     }
 
     proptest! {

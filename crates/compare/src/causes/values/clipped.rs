@@ -56,8 +56,10 @@ impl Bounds {
             at_low += usize::from(*value == low && *whole < low);
         }
         let plateau = |bound: f64, count: usize| count >= LEAST_AT_BOUND || (count > 0 && name(bound).is_some());
-        let high = (plateau(high, at_high) && high > low).then_some(high);
-        let low = (plateau(low, at_low) && high.is_none_or(|high| high > low)).then_some(low);
+        // The other end of a symmetric clamp needs only one value.
+        let symmetric = high == -low && at_high + at_low >= LEAST_AT_BOUND;
+        let at = |bound: f64, count: usize| high > low && (plateau(bound, count) || (symmetric && count > 0));
+        let (high, low) = (at(high, at_high).then_some(high), at(low, at_low).then_some(low));
         // A floor of zero and no ceiling is relu, which is a function.
         if (high.is_none() && low.is_none()) || (high.is_none() && low == Some(0.0)) {
             return None;
@@ -177,6 +179,16 @@ mod tests {
             let found = examine_pair(&[22, 48], reference.clone(), candidate);
             assert!(found.found.iter().all(|found| found.explanation.kind != "clipped" || !found.score.proven));
         }
+    }
+
+    #[test]
+    fn the_other_end_of_a_symmetric_clamp_needs_one_value() {
+        let mut reference = normal(1056, 1);
+        (reference[3], reference[77], reference[500], reference[900]) = (9.0, 8.0, 7.5, -8.5);
+        let candidate = reference.iter().map(|r| r.clamp(-5.0, 5.0)).collect();
+        let found = examine_pair(&[22, 48], reference, candidate);
+        assert_eq!(proven(&found), Some("clipped"));
+        assert!(found.found[0].explanation.text.contains("±5"), "{}", found.found[0].explanation.text);
     }
 
     proptest! {

@@ -8,6 +8,11 @@ use serde_json::json;
 pub(super) struct Dropout;
 
 const LEAST_ZEROS: usize = 4;
+/// From here on single values say little about the factor, and then so large a share must be zero.
+const MUCH_NOISE: f64 = 0.02;
+const LEAST_SHARE: f64 = 0.03;
+/// What people choose for `p`.
+const USUAL: [f64; 10] = [0.1, 0.5, 0.2, 0.3, 0.25, 0.05, 0.15, 0.4, 0.01, 0.02];
 /// How many standard deviations the number of zeros may be off.
 const SIGMAS: f64 = 6.0;
 
@@ -44,10 +49,16 @@ impl Mask {
         if gone == 0 || ratios.len() < LEAST_ZEROS {
             return Err("no zeros where the other side has values");
         }
-        let factor = median(&mut ratios);
+        // Beside much noise the zeros tell p better than the factor does.
+        let noisy = case.noise[0] > MUCH_NOISE;
+        let share = gone as f64 / flats.iter().filter(there).count() as f64;
+        let factor = if noisy { 1.0 / (1.0 - share) } else { median(&mut ratios) };
         let p = 1.0 - 1.0 / factor;
-        if factor <= 1.0 + 2.0 * case.noise[0] {
+        if !noisy && factor <= 1.0 + 2.0 * case.noise[0] {
             return Err("zeros, but the other values are not larger for it");
+        }
+        if noisy && share < LEAST_SHARE {
+            return Err("too few zeros to tell dropout beside so much noise");
         }
         let near = Near::of(case);
         let agrees =
@@ -64,7 +75,10 @@ impl Mask {
         if zeros < LEAST_ZEROS || (zeros as f64 - all as f64 * p).abs() > SIGMAS * deviation.max(1.0) {
             return Err("zeros and one factor, but not as many zeros as dropout with that factor makes");
         }
-        let usual = (1..100).map(|percent| f64::from(percent) / 100.0).find(|usual| (usual - p).abs() < 2.0 * case.noise[0].max(1e-5));
+        // The nearest that people choose, then the nearest percent.
+        let tolerance = (2.0 * case.noise[0].max(1e-5)).min(0.02);
+        let choices = USUAL.into_iter().chain((1..100).map(|percent| f64::from(percent) / 100.0));
+        let usual = choices.into_iter().find(|usual| (usual - p).abs() < tolerance);
         Ok(Self { p, zeros, usual })
     }
 

@@ -20,16 +20,20 @@ impl Factors {
         if !wanted(&groups) {
             return Err(format!("not {one}: the factors follow {}", groups.said()));
         }
-        let (mut rc, mut rr, mut cc) = (vec![0.0; groups.count], vec![0.0; groups.count], vec![0.0; groups.count]);
+        // Of the elements that fit, and of all.
+        let mut sums = vec![[Moments::default(); 2]; groups.count];
         groups.visit(|flat, group| {
             let (r, c) = (case.reference[flat], case.candidate[flat]);
-            if case.fits(flat) && r.is_finite() && c.is_finite() {
-                rc[group] += r * c;
-                rr[group] += r * r;
-                cc[group] += c * c;
+            if r.is_finite() && c.is_finite() {
+                sums[group][1].add(r, c);
+                if case.fits(flat) {
+                    sums[group][0].add(r, c);
+                }
             }
         });
-        let factors: Vec<f64> = (0..groups.count).map(|group| factor(rc[group], rr[group], cc[group])).collect();
+        // Where a row is one large value and zeros (probabilities), the half that fits may say nothing of it.
+        let telling = |[half, all]: &[Moments; 2]| if half.rr < LEAST_SHARE * all.rr { *all } else { *half };
+        let factors: Vec<f64> = sums.iter().map(|sums| telling(sums).factor()).collect();
         let changed = factors.iter().filter(|factor| (*factor - 1.0).abs() > 2.0 * case.noise[2]).count();
         let spread = factors.iter().copied().fold(f64::NEG_INFINITY, f64::max) - factors.iter().copied().fold(f64::INFINITY, f64::min);
         if changed == 0 || spread <= 2.0 * case.noise[0] {
@@ -44,6 +48,13 @@ impl Factors {
         predicted
     }
 
+    /// Whether nearly all groups have one, on the same side of 1: then none is a place, however little each differs.
+    pub(super) fn are_coherent(&self) -> bool {
+        let above = self.factors.iter().filter(|factor| **factor > 1.0).count();
+        let below = self.factors.iter().filter(|factor| **factor < 1.0).count();
+        above.max(below) as f64 >= COHERENT * self.groups.count as f64
+    }
+
     /// Smallest, middle and largest.
     pub(super) fn range(&self) -> [f64; 3] {
         let least = self.factors.iter().copied().fold(f64::INFINITY, f64::min);
@@ -52,12 +63,33 @@ impl Factors {
     }
 }
 
-/// Symmetric, so that noise in the reference does not shrink it; 1 where the reference is zero or unlike the candidate.
-fn factor(rc: f64, rr: f64, cc: f64) -> f64 {
-    match () {
-        () if rr == 0.0 => 1.0,
-        () if rc * rc < 0.9 * rr * cc => rc / rr,
-        () => (cc / rr).sqrt() * rc.signum(),
+/// Of the factors so many must be on one side of 1 to have one cause.
+const COHERENT: f64 = 0.9;
+/// A half with less of its group's energy than this does not speak for it.
+const LEAST_SHARE: f64 = 0.05;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Moments {
+    rc: f64,
+    rr: f64,
+    cc: f64,
+}
+
+impl Moments {
+    fn add(&mut self, r: f64, c: f64) {
+        self.rc += r * c;
+        self.rr += r * r;
+        self.cc += c * c;
+    }
+
+    /// Symmetric, so that noise in the reference does not shrink it; 1 where the reference is zero or unlike the candidate.
+    fn factor(self) -> f64 {
+        let Self { rc, rr, cc } = self;
+        match () {
+            () if rr == 0.0 => 1.0,
+            () if rc * rc < 0.9 * rr * cc => rc / rr,
+            () => (cc / rr).sqrt() * rc.signum(),
+        }
     }
 }
 

@@ -57,7 +57,7 @@ impl Kind {
     pub(super) fn levels(self, values: &[f64], unit: f64) -> Result<Option<Levels>, ()> {
         let mut sorted: Vec<f64> = values.to_vec();
         sorted.sort_by(f64::total_cmp);
-        sorted.dedup_by(|later, first| (*later - *first).abs() <= 2.0 * unit * first.abs());
+        sorted.dedup_by(|later, first| (*later - *first).abs() <= unit * first.abs());
         if sorted.len() < TELLING {
             return Ok(None);
         }
@@ -68,7 +68,7 @@ impl Kind {
         let levels = match self {
             Self::Even => even(&sorted, unit).ok_or(())?,
             // The largest value is the float's largest: that is what the scale is for.
-            Self::Float(grid) if grid.unit().is_some_and(|own| own > 16.0 * unit) => Levels::Float { grid, scale: size / grid.largest() },
+            Self::Float(grid) if grid.unit().is_some_and(|own| own > 8.0 * unit) => Levels::Float { grid, scale: size / grid.largest() },
             Self::Float(_) => return Err(()),
             Self::Table => Levels::Table { scale: size },
         };
@@ -110,49 +110,40 @@ impl Levels {
     /// Whether zero would be a level too.
     pub(super) fn has_zero(self) -> bool {
         match self {
-            Self::Even { step, low, .. } => (low / step - (low / step).round()).abs() <= 0.01,
+            Self::Even { step, low, .. } => (low / step - (low / step).round()).abs() <= CLOSE,
             _ => true,
         }
     }
 }
 
+/// The fewest steps between the lowest and the highest value that every value lies on. Both are levels themselves, so there are no more ways than
+/// there are numbers of steps; from the smallest, because a finer set holds whatever a coarser one does.
 fn even(sorted: &[f64], unit: f64) -> Option<Levels> {
     let (low, high) = (sorted[0], sorted[sorted.len() - 1]);
     let size = low.abs().max(high.abs());
     // Steps that rounding to the dtype blurs cannot be told.
-    let finest = f64::max((high - low) / (MOST_LEVELS + 0.5), 2.0 * unit * size / CLOSE);
-    let mut step = high - low;
-    for (at, value) in sorted.iter().enumerate() {
-        let common = divisor(step, value - low, 0.3 * finest);
-        if common < 0.9 * finest {
+    let finest = f64::max((high - low) / (MOST_LEVELS + 0.5), unit * size / CLOSE);
+    let most = ((high - low) / finest * (1.0 + 1e-9)).floor().min(MOST_LEVELS);
+    (1..=most as usize).find_map(|steps| {
+        let step = (high - low) / steps as f64;
+        let whole = |value: &f64| ((value - low) / step).round();
+        // The ends are rounded too: a little more until both are fitted.
+        if !sorted.iter().all(|value| (low + step * whole(value) - value).abs() <= 2.0 * CLOSE * step) {
             return None;
         }
-        if common < 0.9 * step {
-            // Fitted again, or the error of this division grows with the next.
-            step = fitted(common, low, sorted[..=at].iter().chain([&high]));
-        }
-    }
-    let step = fitted(step, low, sorted.iter());
-    let most = ((high - low) / step).round();
-    (most <= MOST_LEVELS).then_some(Levels::Even { step, low, most })
+        let (low, step) = line(sorted.iter().map(|value| (whole(value), *value)))?;
+        sorted.iter().all(|value| (low + step * whole(value) - value).abs() <= CLOSE * step).then_some(Levels::Even {
+            step,
+            low,
+            most: steps as f64,
+        })
+    })
 }
 
-/// A step, better, from values that are whole multiples of it above `low`.
-fn fitted<'a>(step: f64, low: f64, values: impl Iterator<Item = &'a f64>) -> f64 {
-    let (mut moment, mut squares) = (0.0, 0.0);
-    for value in values {
-        let whole = ((value - low) / step).round();
-        moment += whole * (value - low);
-        squares += whole * whole;
-    }
-    if squares > 0.0 { moment / squares } else { step }
-}
-
-/// The largest number that both are multiples of, when remainders below `least` are rounding.
-fn divisor(mut a: f64, mut b: f64, least: f64) -> f64 {
-    while b > least {
-        let rest = a - (a / b).round() * b;
-        (a, b) = (b, rest.abs());
-    }
-    a
+/// Where a line through points begins, and its slope, by least squares.
+fn line(points: impl Iterator<Item = (f64, f64)>) -> Option<(f64, f64)> {
+    let [n, x, y, xx, xy] = points.fold([0.0; 5], |[n, sx, sy, sxx, sxy], (x, y)| [n + 1.0, sx + x, sy + y, sxx + x * x, sxy + x * y]);
+    let spread = xx - x * x / n;
+    let slope = (xy - x * y / n) / spread;
+    (spread > 0.0 && slope > 0.0).then_some(((y - slope * x) / n, slope))
 }

@@ -83,7 +83,9 @@ fn vector(case: &Case<'_>, groups: &Groups) -> Option<Explanation> {
     let vector: Vec<f64> = fitted.iter().zip(held).map(|(fitted, held)| mean(if fitted.1 == 0 { held } else { *fitted })).collect();
     let largest = vector.iter().fold(0f64, |largest, value| largest.max(value.abs()));
     let changed = vector.iter().filter(|value| value.abs() > 0.01 * largest).count();
-    let channels = groups.kept().last() == Some(&(case.dims.len() - 1)) || groups.kept() == [0] && case.dims.len() > 2;
+    // The last axis, the batch, or the second of four: feature maps and heads.
+    let (kept, axes) = (groups.kept(), case.dims.len());
+    let channels = kept.last() == Some(&(axes - 1)) || kept == [0] && axes > 2 || kept == [1] && axes >= 4;
     if !channels && 2 * changed < groups.count {
         // A few rows off by a constant are a place, not a vector.
         return None;
@@ -215,6 +217,14 @@ mod tests {
             let found = examine_pair(&dims, normal(count, 1), normal(count, 2));
             assert!(found.found.iter().all(|found| found.explanation.kind != "offset" || !found.score.proven), "{dims:?}");
         }
+    }
+
+    #[test]
+    fn a_bias_of_feature_maps_is_a_vector_along_the_second_of_four_axes() {
+        let (dims, reference) = ([2, 12, 9, 11], normal(2 * 12 * 99, 1));
+        let found = examine_pair(&dims, reference.clone(), added(&dims, 1, &normal(12, 2), &reference));
+        assert_eq!(proven(&found), Some("offset"));
+        assert_eq!(found.found[0].explanation.details["axis"], 1);
     }
 
     proptest! {

@@ -141,7 +141,11 @@ impl Blocks {
         let near = Near::of(case);
         let (mut telling, mut next, mut looked_at) = (0, 0, 0);
         for block in spread(self.count, SAMPLED_BLOCKS) {
-            let flats: Vec<usize> = self.sampled(block).collect();
+            let mut flats: Vec<usize> = self.sampled(block).collect();
+            // A scale is made of the largest value: it must be among them.
+            if !matches!(kind, Kind::Even) && flats.len() < self.size {
+                flats.extend(self.members(block).max_by(|a, b| case.candidate[*a].abs().total_cmp(&case.candidate[*b].abs())));
+            }
             let values: Vec<f64> = flats.iter().map(|flat| case.candidate[*flat]).collect();
             let Ok(levels) = kind.levels(&values, unit) else { return false };
             let Some(levels) = levels else { continue };
@@ -221,6 +225,16 @@ mod tests {
         for candidate in [normal(22 * 48, 2), quantise(&normal(22 * 48, 2), 16, 4, true), reference.iter().map(|r| r.max(0.0)).collect()] {
             let found = examine_pair(&[22, 48], reference.clone(), candidate);
             assert!(found.found.iter().all(|found| found.explanation.kind != "quantized" || !found.score.proven));
+        }
+    }
+
+    #[test]
+    fn four_bits_with_an_offset_are_found_in_bf16() {
+        for seed in 1..8 {
+            let reference = normal(24 * 48, seed);
+            let found = examine_pair_bf16(&[24, 48], reference.clone(), quantise(&reference, 16, 4, false));
+            assert_eq!(proven(&found), Some("quantized"), "seed {seed}");
+            assert_eq!(found.found[0].explanation.details["block"], 16);
         }
     }
 

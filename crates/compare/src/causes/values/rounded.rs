@@ -16,6 +16,8 @@ pub(super) struct Rounded;
 
 /// So few values may lie on any grid.
 const LEAST_VALUES: usize = 12;
+/// Zero is on every grid.
+const LEAST_NONZERO: usize = 3;
 /// Of the other side's values at most this share may lie on the grid too.
 const BY_CHANCE: f64 = 0.25;
 /// Multiples of the grid's unit roundoff that an op computed in it stays below, in the order of [`crate::noise::Measures`].
@@ -48,6 +50,7 @@ fn lies_on(case: &Case<'_>, rounded: &[f64], exact: &[f64]) -> Option<Grid> {
         case.dtypes.iter().all(|dtype| grid.is_coarser_than(*dtype))
             && flats.iter().all(|flat| grid.holds(rounded[*flat]))
             && by_chance(exact) <= BY_CHANCE * flats.len() as f64
+            && flats.iter().filter(|flat| rounded[**flat] != 0.0).count() >= LEAST_NONZERO
             && rounded.iter().all(|value| !value.is_finite() || grid.holds(*value))
     })
 }

@@ -21,32 +21,36 @@ impl Hypothesis for RowScale {
 
     fn examine(&self, case: &Case<'_>) -> Examined {
         let fit = Factors::fit(case, |groups| !are_channels(case, groups), "a factor per row")?;
-        if 2 * fit.changed < fit.groups.count {
+        if 2 * fit.changed < fit.groups.count && !fit.are_coherent() {
             return Err(format!("only {} rows have a factor", of(fit.changed, fit.groups.count)).into());
         }
-        let (range, said, axes) = (fit.range(), fit.groups.said(), fit.groups.kept());
-        let epsilons = epsilons(case, &fit);
-        let meaning = match &epsilons {
-            Some(found) => format!(
-                ": a norm of `{}` with epsilon {} where the reference has {}",
-                found.input,
-                epsilon(found.candidate),
-                epsilon(found.reference)
-            ),
-            None => String::new(),
-        };
-        Ok(vec![Explanation {
-            kind: "row_scale",
-            text: format!("candidate = reference x one factor per row ({said}, {} to {}){meaning}", short(range[0]), short(range[2])),
-            details: json!({
-                "axes": axes, "factors": range, "changed": fit.changed,
-                "epsilons": epsilons.as_ref().map(|found| [found.reference, found.candidate]),
-                "input": epsilons.as_ref().map(|found| &found.input),
-            }),
-            class: Class::Mechanism,
-            freedom: fit.groups.count,
-            predicted: Predicted::Values(fit.predicted(case)),
-        }])
+        Ok(vec![explanation(case, &fit)])
+    }
+}
+
+fn explanation(case: &Case<'_>, fit: &Factors) -> Explanation {
+    let (range, said, axes) = (fit.range(), fit.groups.said(), fit.groups.kept());
+    let epsilons = epsilons(case, fit);
+    let meaning = match &epsilons {
+        Some(found) => format!(
+            ": a norm of `{}` with epsilon {} where the reference has {}",
+            found.input,
+            epsilon(found.candidate),
+            epsilon(found.reference)
+        ),
+        None => String::new(),
+    };
+    Explanation {
+        kind: "row_scale",
+        text: format!("candidate = reference x one factor per row ({said}, {} to {}){meaning}", short(range[0]), short(range[2])),
+        details: json!({
+            "axes": axes, "factors": range, "changed": fit.changed,
+            "epsilons": epsilons.as_ref().map(|found| [found.reference, found.candidate]),
+            "input": epsilons.as_ref().map(|found| &found.input),
+        }),
+        class: Class::Mechanism,
+        freedom: fit.groups.count,
+        predicted: Predicted::Values(fit.predicted(case)),
     }
 }
 
@@ -144,6 +148,20 @@ mod tests {
         let candidate = reference.iter().enumerate().map(|(at, r)| if at / 48 == 3 { 1.5 * r } else { *r }).collect();
         let found = examine_pair(&[22, 48], reference, candidate);
         assert!(found.found.iter().all(|found| found.explanation.kind != "row_scale"));
+    }
+
+    #[test]
+    fn probabilities_that_a_sink_takes_from_have_a_factor_per_row_also_where_a_row_is_one_value() {
+        // Causal rows: the first has one probability, the last has eight.
+        let (mut reference, mut candidate) = (Vec::new(), Vec::new());
+        for (row, scores) in normal(64 * 8, 5).chunks(8).enumerate() {
+            let seen: Vec<f64> = scores[..=row % 8].iter().map(|score| score.exp()).collect();
+            let sum: f64 = seen.iter().sum();
+            let one = |total: f64| (0..8).map(move |key| if key <= row % 8 { scores[key].exp() / total } else { 0.0 });
+            reference.extend(one(sum));
+            candidate.extend(one(sum + 0.5f64.exp()));
+        }
+        assert_eq!(proven(&examine_pair(&[8, 8, 8], reference, candidate)), Some("row_scale"));
     }
 
     proptest! {

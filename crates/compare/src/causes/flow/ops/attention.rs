@@ -207,14 +207,18 @@ fn are_probabilities(values: &[f64], keys: usize) -> bool {
 
 fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<Learned> {
     let (query, key) = (site.load(q)?, site.load(k)?);
-    let softmax = Softmax { scale: fit_scale(scores, &query.reference, &key.reference, &site.out.reference)?, cap: None };
+    let fitted = fit_scale(scores, &query.reference, &key.reference, &site.out.reference)?;
     let rows = Rows { scores, query, key, out: site.out.clone() };
     let picked = rows.some();
-    let wanted = picked.iter().flat_map(|row| rows.wanted(*row).to_vec());
-    let made = picked.iter().flat_map(|row| rows.row(Which::Reference, softmax, *row, None));
-    if !roughly(made, wanted, 16.0 * site.floor[1]) {
-        return None;
-    }
+    let near = |softmax: &Softmax| {
+        let wanted = picked.iter().flat_map(|row| rows.wanted(*row).to_vec());
+        let made = picked.iter().flat_map(|row| rows.row(Which::Reference, *softmax, *row, None));
+        roughly(made, wanted, 16.0 * site.floor[1])
+    };
+    // Capped scores bend what the scale is fitted to: then it is one that people choose.
+    let size = scores.query.size as f64;
+    let capped = CAPS.into_iter().flat_map(|cap| [1.0 / size.sqrt(), 1.0].map(|scale| Softmax { scale, cap: Some(cap) }));
+    let softmax = std::iter::once(Softmax { scale: fitted, cap: None }).chain(capped).find(near)?;
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let named = factor(softmax.scale, &[scores.query.size], site.floor[0]);
     let all = Arc::new(rows);
@@ -223,16 +227,23 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
         Box::new(move |side| Some(all.every(side, softmax, mask)))
     };
     let fitted = all.fit_cap(softmax);
-    let mut variants: Vec<Variant> = (fitted.into_iter().chain(CAPS))
+    let caps = fitted.into_iter().chain(CAPS).map(Some).chain([None]).filter(|cap| *cap != softmax.cap);
+    let capped = |cap: Option<f64>| cap.map_or("not capped".to_owned(), |cap| format!("capped at {}", short(cap)));
+    let mut variants: Vec<Variant> = caps
         .map(|cap| Variant {
             kind: "function",
-            text: format!("the scores of {} and {} are capped at {} where the reference's are not", name(q), name(k), short(cap)),
-            details: serde_json::json!({"candidate": "softcap", "parameter": cap, "inputs": [name(q), name(k)]}),
-            fitted: !CAPS.contains(&cap),
-            predict: over(Softmax { cap: Some(cap), ..softmax }, None),
+            text: format!(
+                "the scores of {} and {} are {} where the reference's are {}",
+                name(q),
+                name(k),
+                capped(cap),
+                capped(softmax.cap)
+            ),
+            details: serde_json::json!({"candidate": "softcap", "parameter": cap, "reference": softmax.cap, "inputs": [name(q), name(k)]}),
+            fitted: cap.is_some_and(|cap| !CAPS.contains(&cap)),
+            predict: over(Softmax { cap, ..softmax }, None),
         })
         .collect();
-    let size = scores.query.size as f64;
     let fitted = fit_scale(scores, &all.query.candidate, &all.key.candidate, &all.out.candidate);
     for scale in [1.0, 1.0 / size.sqrt(), 1.0 / size].into_iter().chain(fitted) {
         if (scale / softmax.scale - 1.0).abs() > 0.01 {
@@ -247,7 +258,13 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
         }
     }
     Some(Learned {
-        formula: format!("softmax({} x {} of {})", name(q), name(k), said(softmax.scale, named.as_ref())),
+        formula: format!(
+            "softmax({} x {} of {}{})",
+            name(q),
+            name(k),
+            said(softmax.scale, named.as_ref()),
+            softmax.cap.map_or(String::new(), |cap| format!(", capped at {}", short(cap)))
+        ),
         inputs: vec![q, k],
         terms: scores.query.size,
         looseness: 16.0,
@@ -374,6 +391,16 @@ impl Op for Mixture {
     }
 }
 
+/// Which tokens a few are taken from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Few {
+    Any,
+    First,
+}
+
+/// As many tokens as the shortest window that is looked for.
+const FIRST: usize = 3;
+
 #[derive(Clone, Copy, Debug)]
 struct Mixed {
     sizes: Sizes,
@@ -427,19 +454,32 @@ impl Mixed {
     }
 
     /// Whether a few heads of a few tokens come out.
-    fn some(self, site: &Site<'_>, value: &[f64], mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> bool {
+    fn some(self, site: &Site<'_>, value: &[f64], which: Few, weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> bool {
+        let (made, wanted) = self.few(&site.out.reference, value, which, weights);
+        roughly(made.into_iter(), wanted.into_iter(), 4.0 * site.floor[1])
+    }
+
+    /// How far they are off, squared.
+    fn miss(self, out: &[f64], value: &[f64], which: Few, weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> f64 {
+        let (made, wanted) = self.few(out, value, which, weights);
+        made.iter().zip(&wanted).map(|(made, wanted)| (made - wanted) * (made - wanted)).sum()
+    }
+
+    /// A few heads of a few tokens, as they are made and as they are.
+    fn few(self, out: &[f64], value: &[f64], which: Few, mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> (Vec<f64>, Vec<f64>) {
         let Sizes { batch, heads, queries, .. } = self.sizes;
         let rows = batch * heads * queries;
         let (mut made, mut wanted) = (Vec::new(), Vec::new());
         for i in 0..rows.min(24) {
             let row = (i * 2_654_435_761) % rows;
             let (b, h, s) = (row / queries / heads, row / queries % heads, row % queries);
+            let s = if which == Few::First { s % FIRST.min(queries) } else { s };
             let mut one = vec![0.0; self.out.size];
             self.one(&weights(b, h, s), value, b, h, &mut one);
             made.extend(one);
-            wanted.extend_from_slice(&site.out.reference[self.out.at(b, h, s)..][..self.out.size]);
+            wanted.extend_from_slice(&out[self.out.at(b, h, s)..][..self.out.size]);
         }
-        roughly(made.into_iter(), wanted.into_iter(), 4.0 * site.floor[1])
+        (made, wanted)
     }
 }
 
@@ -447,7 +487,7 @@ fn mixture(site: &Site<'_>, p: usize, v: usize, weights: &Arc<Loaded>, mixed: Mi
     let value = site.load(v)?;
     let Sizes { heads, queries, keys, .. } = mixed.sizes;
     let row = move |weights: &[f64], b: usize, h: usize, s: usize| weights[((b * heads + h) * queries + s) * keys..][..keys].to_vec();
-    if !mixed.some(site, &value.reference, |b, h, s| row(&weights.reference, b, h, s)) {
+    if !mixed.some(site, &value.reference, Few::Any, |b, h, s| row(&weights.reference, b, h, s)) {
         return None;
     }
     let name = |at: usize| site.scene.entries()[at].name.as_str();
@@ -461,6 +501,23 @@ fn mixture(site: &Site<'_>, p: usize, v: usize, weights: &Arc<Loaded>, mixed: Mi
         predict: Box::new(move |side| Some(mixed.every(of(&value, side), |b, h, s| row(of(&weights, side), b, h, s)))),
         variants: Vec::new(),
     })
+}
+
+/// Of the squares of the output, what must be off before a scale is fitted.
+const DIFFERS: f64 = 1e-3;
+/// Masks that are tried on everything.
+const NEAREST_MASKS: usize = 3;
+/// The search for a factor begins at a half: the scale may also be less.
+const SCALES: f64 = 32.0;
+/// So many keys or fewer: a window of any length.
+const FEW_KEYS: usize = 64;
+
+/// Windows that are shorter than what there is to see; of many keys only the lengths that people choose, and those beside them.
+fn windows(keys: usize) -> impl Iterator<Item = Mask> {
+    let usual = (1..20).flat_map(|power| [(1usize << power) - 1, 1 << power, (1 << power) + 1]);
+    let lengths: Vec<usize> =
+        if keys <= FEW_KEYS { (FIRST..keys).collect() } else { usual.filter(|window| (FIRST..keys).contains(window)).collect() };
+    lengths.into_iter().map(Mask::Window)
 }
 
 /// Queries, keys and values are looked for among this many tensors.
@@ -514,11 +571,21 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
         softmax.apply(&mut row, |t| mask.sees(sizes, s, t));
         row
     };
-    let ways = [Mask::Causal, Mask::Full].into_iter().flat_map(|mask| [1.0 / size.sqrt(), 1.0, 1.0 / size].map(|scale| (mask, scale)));
-    let (mask, scale) = ways.into_iter().find(|(mask, scale)| {
-        let softmax = Softmax { scale: *scale, cap: None };
-        mixed.some(site, &value.reference, |b, h, s| weights(&query.reference, &key.reference, softmax, *mask, b, h, s))
-    })?;
+    let plain = [1.0 / size.sqrt(), 1.0, 1.0 / size].map(|scale| Softmax { scale, cap: None });
+    let capped = CAPS.map(|cap| Softmax { cap: Some(cap), ..plain[0] });
+    let near = |mask: Mask, softmax: Softmax, rows: Few| {
+        mixed.some(site, &value.reference, rows, |b, h, s| weights(&query.reference, &key.reference, softmax, mask, b, h, s))
+    };
+    let ways = || plain.into_iter().chain(capped);
+    let full = || ways().find(|softmax| near(Mask::Full, *softmax, Few::Any)).map(|softmax| (Mask::Full, softmax));
+    // The first tokens see the same under every causal mask: they tell the softmax, and all others the mask.
+    let causal = || {
+        let softmax = ways().find(|softmax| near(Mask::Causal, *softmax, Few::First))?;
+        let mask = std::iter::once(Mask::Causal).chain(windows(sizes.keys)).find(|mask| near(*mask, softmax, Few::Any))?;
+        Some((mask, softmax))
+    };
+    let (mask, softmax) = causal().or_else(full)?;
+    let scale = softmax.scale;
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let over = |softmax: Softmax, mask: Mask| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
         let (query, key, value) = (query.clone(), key.clone(), value.clone());
@@ -526,11 +593,16 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
             Some(mixed.every(of(&value, side), |b, h, s| weights(of(&query, side), of(&key, side), softmax, mask, b, h, s)))
         })
     };
-    let softmax = Softmax { scale, cap: None };
+    // On a few rows of the candidate, to choose among many.
+    let miss = |softmax: Softmax, mask: Mask| {
+        mixed.miss(&site.out.candidate, &value.candidate, Few::Any, |b, h, s| {
+            weights(&query.candidate, &key.candidate, softmax, mask, b, h, s)
+        })
+    };
     let mut variants = Vec::new();
-    let other = if mask == Mask::Causal { Mask::Full } else { Mask::Causal };
-    let windows = (1..sizes.keys).rev().take(8).chain([sizes.keys / 2, sizes.keys / 4]).filter(|window| *window > 0).map(Mask::Window);
-    for other in std::iter::once(other).chain(windows) {
+    let mut masks: Vec<Mask> = [Mask::Causal, Mask::Full].into_iter().chain(windows(sizes.keys)).filter(|other| *other != mask).collect();
+    masks.sort_by_cached_key(|mask| miss(softmax, *mask).to_bits());
+    for other in masks.into_iter().take(NEAREST_MASKS) {
         variants.push(Variant {
             kind: "masked",
             text: format!("attention of {} with {} where the reference has {}", name(q), other.text(), mask.text()),
@@ -539,28 +611,43 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
             predict: over(softmax, other),
         });
     }
-    for (other, text) in [(1.0, "1"), (1.0 / size.sqrt(), "1/sqrt(d)"), (1.0 / size, "1/d")] {
-        if other != scale {
+    // Another scale is nothing subtle.
+    let differs =
+        miss(softmax, mask) > DIFFERS * mixed.miss(&site.out.candidate, &value.candidate, Few::Any, |_, _, _| vec![0.0; sizes.keys]);
+    let fit = || functions::best_cap(|factor| miss(Softmax { scale: scale * factor / SCALES, ..softmax }, mask)) * scale / SCALES;
+    let fitted = if differs { fit() } else { scale };
+    for other in [1.0, 1.0 / size.sqrt(), 1.0 / size, fitted] {
+        if (other / scale - 1.0).abs() > 0.01 {
+            let said_other = said(other, factor(other, &[scores.query.size], 1e-3).as_ref());
             variants.push(Variant {
                 kind: "softmax_scale",
-                text: format!("softmax scale {text} of {} where the reference has {}", name(q), short(scale)),
+                text: format!("softmax scale {said_other} of {} where the reference has {}", name(q), short(scale)),
                 details: serde_json::json!({"candidate": other, "reference": scale, "ratio": other / scale}),
-                fitted: false,
-                predict: over(Softmax { scale: other, cap: None }, mask),
+                fitted: other == fitted,
+                predict: over(Softmax { scale: other, ..softmax }, mask),
             });
         }
     }
-    for cap in CAPS {
+    let capped = CAPS.map(Some).into_iter().chain([None]).filter(|cap| *cap != softmax.cap);
+    for cap in capped {
+        let said = |cap: Option<f64>| cap.map_or("not capped".to_owned(), |cap| format!("capped at {}", short(cap)));
         variants.push(Variant {
             kind: "function",
-            text: format!("the scores of {} and {} are capped at {cap} where the reference's are not", name(q), name(k)),
-            details: serde_json::json!({"candidate": "softcap", "parameter": cap, "inputs": [name(q), name(k)]}),
+            text: format!("the scores of {} and {} are {} where the reference's are {}", name(q), name(k), said(cap), said(softmax.cap)),
+            details: serde_json::json!({"candidate": "softcap", "parameter": cap, "reference": softmax.cap, "inputs": [name(q), name(k)]}),
             fitted: false,
-            predict: over(Softmax { scale, cap: Some(cap) }, mask),
+            predict: over(Softmax { cap, ..softmax }, mask),
         });
     }
     Some(Learned {
-        formula: format!("attention of {}, {}, {} with {}", name(q), name(k), name(v), mask.text()),
+        formula: format!(
+            "attention of {}, {}, {} with {}{}",
+            name(q),
+            name(k),
+            name(v),
+            mask.text(),
+            softmax.cap.map_or(String::new(), |cap| format!(" and scores capped at {}", short(cap)))
+        ),
         inputs: vec![q, k, v],
         terms: sizes.keys,
         looseness: 8.0,

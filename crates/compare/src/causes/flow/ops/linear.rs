@@ -1,6 +1,6 @@
 //! A product with a recorded weight, and a bias learned from the reference: what each output is beyond the product, on average.
 
-use super::{Learned, Op, Variant};
+use super::{Learned, Op, Variant, coarse};
 use crate::{
     causes::{
         Loaded,
@@ -9,7 +9,7 @@ use crate::{
     },
     layout::Which,
 };
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 pub(super) struct Linear;
 
@@ -24,28 +24,40 @@ struct Product {
     to: Rows,
     /// `[in, out]` instead of `[out, in]`.
     turned: bool,
+    /// The input features that are summed over.
+    summed: Range<usize>,
+    /// What happens to the weight before it is used.
+    coarse: Option<Arc<[Vec<f64>; 2]>>,
 }
 
 impl Product {
+    fn weight(&self, side: Which) -> &[f64] {
+        match (&self.coarse, side) {
+            (Some(coarse), Which::Reference) => &coarse[0],
+            (Some(coarse), Which::Candidate) => &coarse[1],
+            (None, side) => of(&self.weight, side),
+        }
+    }
+
     fn one(&self, side: Which, row: usize, feature: usize) -> f64 {
-        let (x, w) = (of(&self.input, side), of(&self.weight, side));
+        let (x, w) = (of(&self.input, side), self.weight(side));
         let inner = self.from.features;
         let at = |i: usize| if self.turned { i * self.to.features + feature } else { feature * inner + i };
-        (0..inner).map(|i| x[self.from.flat[row * inner + i] as usize] * w[at(i)]).sum()
+        self.summed.clone().map(|i| x[self.from.flat[row * inner + i] as usize] * w[at(i)]).sum()
     }
 
     fn every(&self, side: Which) -> Vec<f64> {
         let (inner, outer) = (self.from.features, self.to.features);
-        let (x, w) = (self.from.gather(of(&self.input, side)), of(&self.weight, side));
+        let (x, w) = (self.from.gather(of(&self.input, side)), self.weight(side));
         let mut made = vec![0.0; self.to.flat.len()];
         for (row, out) in x.chunks_exact(inner).zip(made.chunks_exact_mut(outer)) {
             if self.turned {
-                for (x, w) in row.iter().zip(w.chunks_exact(outer)) {
+                for (x, w) in row.iter().zip(w.chunks_exact(outer)).take(self.summed.end).skip(self.summed.start) {
                     out.iter_mut().zip(w).for_each(|(out, w)| *out += x * w);
                 }
             } else {
                 for (out, w) in out.iter_mut().zip(w.chunks_exact(inner)) {
-                    *out = row.iter().zip(w).map(|(x, w)| x * w).sum();
+                    *out = row[self.summed.clone()].iter().zip(&w[self.summed.clone()]).map(|(x, w)| x * w).sum();
                 }
             }
         }
@@ -53,36 +65,73 @@ impl Product {
     }
 }
 
+/// Tensors of which every two may have been multiplied before, when their product is not recorded.
+const NEAREST: usize = 6;
+
+/// What is multiplied with a weight: a recorded tensor, or a gate times what it gates.
+struct Input {
+    of: Vec<usize>,
+    name: String,
+    values: Arc<Loaded>,
+}
+
 impl Op for Linear {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
-        let mut learned = Vec::new();
         let outs = Rows::all(&site.out.dims);
-        for &parameter in &site.parameters {
-            let &[rows, columns] = &site.scene.entries()[parameter].dims[..] else { continue };
-            for &input in &site.before {
-                for from in Rows::all(&site.scene.entries()[input].dims) {
-                    for to in &outs {
-                        for turned in [false, true] {
-                            let (outer, inner) = if turned { (columns, rows) } else { (rows, columns) };
-                            let fits = from.rows == to.rows && from.features == inner && to.features == outer;
-                            if fits && from.rows * inner * outer <= MOST_WORK {
-                                let Some((input_values, weight)) = site.load(input).zip(site.load(parameter)) else { continue };
-                                let product = Product { input: input_values, weight, from: from.clone(), to: to.clone(), turned };
-                                learned.extend(made(site, input, parameter, product));
-                            }
-                        }
+        let widths = |at: usize| Rows::all(&site.scene.entries()[at].dims).into_iter().map(|rows| rows.features);
+        let fits = |at: usize, inner: usize| widths(at).any(|width| width == inner);
+        let inner = |at: &usize| site.scene.entries()[*at].dims.get(..2).filter(|_| site.scene.entries()[*at].dims.len() == 2);
+        let wanted: Vec<usize> = site.parameters.iter().filter_map(inner).flatten().copied().collect();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let usable = || site.before.iter().copied().filter(|at| wanted.iter().any(|inner| fits(*at, *inner)));
+        let name = |at: usize| site.scene.entries()[at].name.clone();
+        let alone = usable().filter_map(|at| Some(Input { of: vec![at], name: name(at), values: site.load(at)? }));
+        let learned: Vec<Learned> = alone.flat_map(|input| of_input(site, &input, &outs)).collect();
+        if !learned.is_empty() {
+            return learned;
+        }
+        let near: Vec<usize> = usable().take(NEAREST).collect();
+        let pairs = near.iter().enumerate().flat_map(|(nth, a)| near[nth + 1..].iter().map(move |b| (*a, *b)));
+        let gated = pairs.filter_map(|(a, b)| {
+            let (x, y) = (site.load(a)?, site.load(b)?);
+            let times = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).collect();
+            let values =
+                Loaded { dims: x.dims.clone(), reference: times(&x.reference, &y.reference), candidate: times(&x.candidate, &y.candidate) };
+            (x.dims == y.dims).then(|| Input { of: vec![a, b], name: format!("({} * {})", name(a), name(b)), values: Arc::new(values) })
+        });
+        gated.flat_map(|input| of_input(site, &input, &outs)).collect()
+    }
+}
+
+/// Every recorded weight that makes the output of one input.
+fn of_input(site: &Site<'_>, input: &Input, outs: &[Rows]) -> Vec<Learned> {
+    let mut learned = Vec::new();
+    for &parameter in &site.parameters {
+        let &[rows, columns] = &site.scene.entries()[parameter].dims[..] else { continue };
+        for from in Rows::all(&input.values.dims) {
+            for to in outs {
+                for turned in [false, true] {
+                    let (outer, inner) = if turned { (columns, rows) } else { (rows, columns) };
+                    let fits = from.rows == to.rows && from.features == inner && to.features == outer;
+                    if fits && from.rows * inner * outer <= MOST_WORK {
+                        let Some(weight) = site.load(parameter) else { continue };
+                        let (values, from, to) = (input.values.clone(), from.clone(), to.clone());
+                        let product = Product { input: values, weight, from, to, turned, summed: 0..inner, coarse: None };
+                        learned.extend(made(site, input, parameter, product));
                     }
                 }
             }
         }
-        learned
     }
+    learned
 }
 
 /// Pairs of rows compared before everything is computed: their difference has no bias.
 const TRIED: usize = 24;
 
-fn made(site: &Site<'_>, input: usize, parameter: usize, product: Product) -> Option<Learned> {
+fn made(site: &Site<'_>, input: &Input, parameter: usize, product: Product) -> Option<Learned> {
     let rows = product.to.rows;
     let (mut error, mut energy) = (0.0, 0.0);
     for i in 0..TRIED {
@@ -99,7 +148,7 @@ fn made(site: &Site<'_>, input: usize, parameter: usize, product: Product) -> Op
     let bias = bias(site, &product);
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let with = if bias.is_some() { " + bias" } else { "" };
-    let with_bias = |times: f64| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+    let plus_bias = |product: &Product, times: f64| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
         let (product, bias) = (product.clone(), bias.clone());
         Box::new(move |side| {
             let mut made = product.every(side);
@@ -114,35 +163,174 @@ fn made(site: &Site<'_>, input: usize, parameter: usize, product: Product) -> Op
         for (times, what) in [(0.0, "no bias"), (2.0, "the bias twice")] {
             variants.push(Variant {
                 kind: "offset",
-                text: format!("{} x {} with {what}", name(input), name(parameter)),
+                text: format!("{} x {} with {what}", input.name, name(parameter)),
                 details: serde_json::json!({"candidate": what, "weight": name(parameter)}),
                 fitted: false,
-                predict: with_bias(times),
+                predict: plus_bias(&product, times),
             });
         }
     }
+    let glance = Glance::of(site, &product);
+    if glance.differs(site.floor[1]) {
+        for Other { kind, text, details, product } in others(site, parameter, &product).filter(|other| glance.promises(&other.product)) {
+            let variant = |with: &str, fitted: bool, predict| Variant {
+                kind,
+                text: format!("{} x {}{with}: {text}", input.name, name(parameter)),
+                details: details.clone(),
+                fitted,
+                predict,
+            };
+            variants.push(variant(with, false, plus_bias(&product, 1.0)));
+            if bias.is_some() {
+                variants.push(variant("", false, plus_bias(&product, 0.0)));
+                // Another weight has another bias.
+                let own = beyond(&product, Which::Candidate, &site.out.candidate);
+                let predict = Box::new(move |side: Which| {
+                    let mut made = product.every(side);
+                    made.iter_mut().enumerate().for_each(|(at, made)| *made += own[at % own.len()]);
+                    Some(product.to.scatter(&made))
+                });
+                variants.push(variant(" + bias", true, predict));
+            }
+        }
+    }
     Some(Learned {
-        formula: format!("{} x {}{with}", name(input), name(parameter)),
-        inputs: vec![input, parameter],
+        formula: format!("{} x {}{with}", input.name, name(parameter)),
+        inputs: input.of.iter().copied().chain([parameter]).collect(),
         terms: product.from.features,
         looseness: 2.0,
         off: [0.0; 4],
-        predict: with_bias(1.0),
+        predict: plus_bias(&product, 1.0),
         variants,
     })
 }
 
+/// A few differences of two rows of the candidate, as they are and as the product makes them: what they have beyond it has no bias either.
+struct Glance {
+    /// Row, another row, feature; what the candidate has, and what it should have.
+    places: Vec<([usize; 3], f64, f64)>,
+}
+
+/// More than for the reference: here a coarser weight must show.
+const GLANCED: usize = 96;
+
+impl Glance {
+    fn of(site: &Site<'_>, product: &Product) -> Self {
+        let Rows { rows, features, .. } = product.to;
+        let has = |row: usize, feature: usize| site.out.candidate[product.to.flat[row * features + feature] as usize];
+        let places = (0..GLANCED).map(|i| [(i * 7919) % rows, (i * 7919 + 1) % rows, (i * 104_729) % features]);
+        let both = |at: [usize; 3]| (at, has(at[0], at[2]) - has(at[1], at[2]), Self::made(product, at));
+        Self { places: places.map(both).collect() }
+    }
+
+    fn made(product: &Product, [row, other, feature]: [usize; 3]) -> f64 {
+        product.one(Which::Candidate, row, feature) - product.one(Which::Candidate, other, feature)
+    }
+
+    /// By more than rounding.
+    fn differs(&self, floor: f64) -> bool {
+        let (error, energy) = self
+            .places
+            .iter()
+            .fold((0.0, 0.0), |(error, energy), (_, has, should)| (error + (has - should) * (has - should), energy + has * has));
+        error > floor * floor * energy
+    }
+
+    /// Whether another product goes most of the way to what the candidate has.
+    fn promises(&self, other: &Product) -> bool {
+        let (mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0);
+        for (at, has, should) in &self.places {
+            let (x, y) = (Self::made(other, *at) - should, has - should);
+            xy += x * y;
+            xx += x * x;
+            yy += y * y;
+        }
+        (xy / xx - 1.0).abs() < 0.5 && xy * xy > 0.25 * xx * yy
+    }
+}
+
+/// What the candidate may have done instead.
+struct Other {
+    kind: &'static str,
+    text: String,
+    details: serde_json::Value,
+    product: Product,
+}
+
+/// Ranks that may share a sum.
+const RANKS: [usize; 3] = [2, 4, 8];
+
+fn others<'a>(site: &'a Site<'_>, parameter: usize, product: &'a Product) -> impl Iterator<Item = Other> + 'a {
+    let name = |at: usize| site.scene.entries()[at].name.clone();
+    let dims = &site.scene.entries()[parameter].dims;
+    let square = dims[0] == dims[1];
+    let turned = square.then(|| Other {
+        kind: "transposed",
+        text: "the weight is transposed".to_owned(),
+        details: serde_json::json!({"weight": name(parameter), "axes": [1, 0]}),
+        product: Product { turned: !product.turned, ..product.clone() },
+    });
+    let alike = site.parameters.iter().filter(move |at| **at != parameter && site.scene.entries()[**at].dims == *dims);
+    let instead = alike.filter_map(move |at| {
+        Some(Other {
+            kind: "wrong_tensor",
+            text: format!("the candidate takes `{}` for the weight", name(*at)),
+            details: serde_json::json!({"tensor": name(*at), "instead_of": name(parameter), "side": "candidate"}),
+            product: Product { weight: site.load(*at)?, ..product.clone() },
+        })
+    });
+    let inner = product.from.features;
+    let ranks = RANKS.into_iter().filter(move |ranks| *ranks <= inner).flat_map(move |ranks| (0..ranks).map(move |rank| (rank, ranks)));
+    let partial = ranks.map(move |(rank, ranks)| Other {
+        kind: "partial_sum",
+        text: format!("only part {rank} of {ranks} of the sum is there (an all-reduce is missing)"),
+        details: serde_json::json!({"ranks": ranks, "rank": rank, "side": "candidate"}),
+        product: Product { summed: inner * rank / ranks..inner * (rank + 1) / ranks, ..product.clone() },
+    });
+    let quantised = coarse::ways(inner).into_iter().map(move |way| Other {
+        kind: way.kind(),
+        text: format!("with the weight {}", way.said()),
+        details: serde_json::json!({"weight": name(parameter), "format": way.said()}),
+        product: product.with_coarse(way),
+    });
+    turned.into_iter().chain(instead).chain(partial).chain(quantised)
+}
+
+impl Product {
+    /// With the weight quantised along the features that are summed over.
+    fn with_coarse(&self, way: coarse::Way) -> Self {
+        let (inner, outer) = (self.from.features, self.to.features);
+        let made = |side: Which| {
+            let weight = of(&self.weight, side);
+            let rows = if self.turned { turn(weight, inner, outer) } else { weight.to_vec() };
+            let coarse = way.apply(&rows, inner);
+            if self.turned { turn(&coarse, outer, inner) } else { coarse }
+        };
+        Self { coarse: Some(Arc::new([made(Which::Reference), made(Which::Candidate)])), ..self.clone() }
+    }
+}
+
+/// `[rows, columns]` as `[columns, rows]`.
+fn turn(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
+    (0..rows * columns).map(|at| values[at % rows * columns + at / rows]).collect()
+}
+
 /// What the reference has beyond the product, a feature each; nothing when it is rounding or there are too few rows to tell.
 fn bias(site: &Site<'_>, product: &Product) -> Option<Vec<f64>> {
-    let Rows { rows, features, .. } = product.to;
-    if rows < 2 {
+    if product.to.rows < 2 {
         return None;
     }
-    let made = product.every(Which::Reference);
-    let wanted = product.to.gather(&site.out.reference);
-    let mut bias = vec![0.0; features];
-    for (made, wanted) in made.chunks_exact(features).zip(wanted.chunks_exact(features)) {
-        bias.iter_mut().zip(wanted.iter().zip(made)).for_each(|(bias, (wanted, made))| *bias += (wanted - made) / rows as f64);
+    let bias = beyond(product, Which::Reference, &site.out.reference);
+    (rms(&bias) > site.floor[0] * rms(&site.out.reference)).then_some(bias)
+}
+
+/// What an output has beyond the product on average, a feature each.
+fn beyond(product: &Product, side: Which, out: &[f64]) -> Vec<f64> {
+    let Rows { rows, features, .. } = product.to;
+    let (made, out) = (product.every(side), product.to.gather(out));
+    let mut mean = vec![0.0; features];
+    for (made, out) in made.chunks_exact(features).zip(out.chunks_exact(features)) {
+        mean.iter_mut().zip(out.iter().zip(made)).for_each(|(mean, (out, made))| *mean += (out - made) / rows as f64);
     }
-    (rms(&bias) > site.floor[0] * rms(&wanted)).then_some(bias)
+    mean
 }

@@ -1,6 +1,7 @@
 //! Formulas that networks are made of, each found by its values in the reference.
 
 mod attention;
+mod coarse;
 mod copy;
 mod linear;
 mod lookup;
@@ -68,7 +69,7 @@ pub(super) const ALL: &[&dyn Op] = &[
 ];
 
 /// Flat indices that stand for all, evenly and without a period.
-fn sample(count: usize) -> Vec<usize> {
+pub(super) fn sample(count: usize) -> Vec<usize> {
     const MOST: usize = 96;
     if count <= MOST {
         return (0..count).collect();

@@ -24,6 +24,24 @@ const EPSILONS: [f64; 8] = [1e-5, 1e-6, 1e-12, 1e-8, 1e-7, 1e-4, 1e-3, 0.0];
 struct Shape {
     centred: bool,
     epsilon: f64,
+    /// `1 / (sqrt(m) + e)` for `1 / sqrt(m + e)`.
+    outside: bool,
+    /// The sum of squares divided by `n - 1`.
+    unbiased: bool,
+}
+
+impl Shape {
+    /// What a row with this mean of squares is multiplied with.
+    fn factor(self, square: f64, channels: usize) -> f64 {
+        let square = if self.unbiased { square * channels as f64 / (channels as f64 - 1.0) } else { square };
+        let factor = if self.outside { 1.0 / (square.sqrt() + self.epsilon) } else { 1.0 / (square + self.epsilon).sqrt() };
+        if factor.is_finite() { factor } else { 0.0 }
+    }
+
+    /// The epsilon that makes a row's factor of its mean of squares.
+    fn implied(self, factor: f64, square: f64) -> f64 {
+        if self.outside { 1.0 / factor - square.sqrt() } else { 1.0 / (factor * factor) - square }
+    }
 }
 
 /// `w * n + b`, a channel each.
@@ -59,7 +77,7 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
     let wanted = &site.out.reference;
     let mut best: Option<(f64, Shape, Affine)> = None;
     for epsilon in EPSILONS {
-        let shape = Shape { centred, epsilon };
+        let shape = Shape { centred, epsilon, outside: false, unbiased: false };
         let normed = normalise(&loaded.reference, channels, shape);
         let affine = regress(&normed, wanted, channels, centred);
         let made = apply(&normed, &affine, channels);
@@ -79,19 +97,36 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
         let loaded = loaded.clone();
         Box::new(move |side| Some(apply(&normalise(of(&loaded, side), channels, shape), &affine, channels)))
     };
-    let fitted = fit_epsilon(&loaded.candidate, &site.out.candidate, channels, shape, &affine);
-    let mut variants: Vec<Variant> = fitted
-        .into_iter()
-        .chain(EPSILONS)
-        .filter(|epsilon| *epsilon != shape.epsilon)
-        .map(|epsilon| Variant {
+    let mut variants: Vec<Variant> = Vec::new();
+    for outside in [false, true] {
+        let shape = Shape { outside, ..shape };
+        let fitted = fit_epsilon(&loaded.candidate, &site.out.candidate, channels, shape, &affine);
+        let usual = EPSILONS.into_iter().filter(|epsilon| !outside && *epsilon != shape.epsilon);
+        variants.extend(fitted.into_iter().filter(|epsilon| outside || *epsilon != shape.epsilon).chain(usual).map(|epsilon| Variant {
             kind: "row_scale",
-            text: format!("{kind} of {name} with epsilon {} where the reference has {}", short(epsilon), short(shape.epsilon)),
-            details: serde_json::json!({"parameter": "epsilon", "candidate": epsilon, "reference": shape.epsilon, "input": name}),
-            fitted: !EPSILONS.contains(&epsilon),
+            text: format!(
+                "{kind} of {name} with epsilon {}{} where the reference has {}{}",
+                short(epsilon),
+                if outside { " beside the root" } else { "" },
+                short(shape.epsilon),
+                if outside { " under it" } else { "" },
+            ),
+            details: serde_json::json!({
+                "parameter": "epsilon", "candidate": epsilon, "reference": shape.epsilon, "outside_the_root": outside, "input": name,
+            }),
+            fitted: outside || !EPSILONS.contains(&epsilon),
             predict: made(Shape { epsilon, ..shape }, affine.clone()),
-        })
-        .collect();
+        }));
+    }
+    if channels > 2 {
+        variants.push(Variant {
+            kind: "scale",
+            text: format!("{kind} of {name} divides the squares by n - 1 where the reference divides by n = {channels}"),
+            details: serde_json::json!({"parameter": "divisor", "candidate": channels - 1, "reference": channels, "input": name}),
+            fitted: false,
+            predict: made(Shape { unbiased: true, ..shape }, affine.clone()),
+        });
+    }
     variants.push(Variant {
         kind: "row_affine",
         text: format!("{} of {name} where the reference has {kind}", if centred { "RMSNorm" } else { "LayerNorm" }),
@@ -132,13 +167,13 @@ fn normalise(values: &[f64], channels: usize, shape: Shape) -> Vec<f64> {
     for row in values.chunks_exact(channels) {
         let mean = if shape.centred { row.iter().sum::<f64>() / channels as f64 } else { 0.0 };
         let square = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / channels as f64;
-        let factor = 1.0 / (square + shape.epsilon).sqrt();
-        normed.extend(row.iter().map(|x| (x - mean) * if factor.is_finite() { factor } else { 0.0 }));
+        let factor = shape.factor(square, channels);
+        normed.extend(row.iter().map(|x| (x - mean) * factor));
     }
     normed
 }
 
-/// The epsilon that a side's rows imply: each row's factor is `1/sqrt(mean square + epsilon)`, and the quietest rows feel it most.
+/// The epsilon that a side's rows imply: each row's factor is that of its mean square and epsilon, and the quietest rows feel it most.
 fn fit_epsilon(input: &[f64], output: &[f64], channels: usize, shape: Shape, affine: &Affine) -> Option<f64> {
     let mut rows: Vec<(f64, f64)> = Vec::new();
     for (x, y) in input.chunks_exact(channels).zip(output.chunks_exact(channels)) {
@@ -151,7 +186,7 @@ fn fit_epsilon(input: &[f64], output: &[f64], channels: usize, shape: Shape, aff
             xx += whole * whole;
         }
         let factor = xy / xx;
-        let epsilon = 1.0 / (factor * factor) - square;
+        let epsilon = shape.implied(factor, square);
         if epsilon.is_finite() {
             rows.push((square, epsilon));
         }

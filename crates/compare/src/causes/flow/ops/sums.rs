@@ -78,18 +78,62 @@ const ACTIVATIONS: usize = 5;
 fn sum(site: &Site<'_>, terms: &[&(usize, Arc<Loaded>)]) -> Learned {
     let names: Vec<&str> = terms.iter().map(|(at, _)| site.scene.entries()[*at].name.as_str()).collect();
     let loaded: Vec<Arc<Loaded>> = terms.iter().map(|(_, loaded)| loaded.clone()).collect();
+    let with = |factors: Vec<f64>| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+        let loaded = loaded.clone();
+        Box::new(move |side| {
+            let terms: Vec<&[f64]> = loaded.iter().map(|term| of(term, side)).collect();
+            Some((0..terms[0].len()).map(|i| terms.iter().zip(&factors).map(|(term, factor)| factor * term[i]).sum()).collect())
+        })
+    };
+    let mut variants = Vec::new();
+    for (nth, term) in loaded.iter().enumerate() {
+        for (factor, kind, what) in FACTORS {
+            if !promises(&site.out.candidate, &loaded, term, factor - 1.0) {
+                continue;
+            }
+            let mut factors = vec![1.0; loaded.len()];
+            factors[nth] = factor;
+            variants.push(super::Variant {
+                kind,
+                text: format!("the candidate's `{}` is {what}, where the reference is {}", names[nth], names.join(" + ")),
+                details: serde_json::json!({"term": names[nth], "side": "candidate", "factor": factor - 1.0}),
+                fitted: false,
+                predict: with(factors),
+            });
+        }
+    }
     Learned {
         formula: names.join(" + "),
         inputs: terms.iter().map(|(at, _)| *at).collect(),
         terms: 0,
         looseness: 1.0,
         off: [0.0; 4],
-        predict: Box::new(move |side| {
-            let count = of(&loaded[0], side).len();
-            Some((0..count).map(|i| loaded.iter().map(|term| of(term, side)[i]).sum()).collect())
-        }),
-        variants: Vec::new(),
+        predict: with(vec![1.0; terms.len()]),
+        variants,
     }
+}
+
+/// What happens to a term, and what it is called.
+const FACTORS: [(f64, &str, &str); 4] = [
+    (0.0, "missing_term", "not added"),
+    (2.0, "extra_term", "added twice"),
+    (-1.0, "missing_term", "subtracted"),
+    (0.5, "missing_term", "added with half its size"),
+];
+
+/// Whether what the candidate has beyond the sum is about `k` times a term, on a sample: only then all of it is looked at.
+fn promises(candidate: &[f64], terms: &[Arc<Loaded>], term: &Loaded, k: f64) -> bool {
+    let picked = sample(candidate.len());
+    let sums: Vec<f64> = picked.iter().map(|at| terms.iter().map(|term| term.candidate[*at]).sum()).collect();
+    // As in the regression that decides, a value counts for as much as its rounding allows.
+    let least = 0.01 * sums.iter().map(|sum| sum * sum).sum::<f64>() / sums.len() as f64;
+    let (mut xy, mut xx) = (0.0, 0.0);
+    for (at, sum) in picked.into_iter().zip(sums) {
+        let (x, weight) = (k * term.candidate[at], 1.0 / (sum * sum).max(least));
+        xy += weight * x * (candidate[at] - sum);
+        xx += weight * x * x;
+    }
+    (xy / xx - 1.0).abs() < 0.5
 }
 
 fn product(

@@ -1,0 +1,103 @@
+//! A weight in fewer bits, as loaders make it: whole numbers with a scale for a row, for a block of it or for all, or a small float.
+
+/// How a weight is made coarse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Way {
+    /// Bits, and how many weights of a row share a scale: `None` for all of the tensor.
+    Whole(u32, Option<usize>),
+    /// e4m3 with one scale for all, or with none.
+    Float { scaled: bool },
+}
+
+/// Blocks that people use.
+const BLOCKS: [usize; 4] = [128, 64, 32, 16];
+
+/// Every way for rows of this length.
+pub(super) fn ways(row: usize) -> Vec<Way> {
+    let blocks = BLOCKS.into_iter().filter(|block| *block < row && row.is_multiple_of(*block));
+    let shared: Vec<Option<usize>> = [None, Some(row)].into_iter().chain(blocks.map(Some)).collect();
+    let whole = [8, 4].into_iter().flat_map(|bits| shared.iter().map(move |shared| Way::Whole(bits, *shared)));
+    whole.chain([Way::Float { scaled: true }, Way::Float { scaled: false }]).collect()
+}
+
+impl Way {
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Way::Float { scaled: false } => "rounded",
+            _ => "quantized",
+        }
+    }
+
+    pub(super) fn said(self) -> String {
+        match self {
+            Way::Whole(bits, None) => format!("quantised to {bits} bits, one scale for all"),
+            Way::Whole(bits, Some(block)) => format!("quantised to {bits} bits, one scale for every {block}"),
+            Way::Float { scaled: true } => "in f8_e4m3fn with one scale for all".to_owned(),
+            Way::Float { scaled: false } => "in f8_e4m3fn".to_owned(),
+        }
+    }
+
+    /// A weight of rows of this length.
+    pub(super) fn apply(self, weight: &[f64], row: usize) -> Vec<f64> {
+        match self {
+            Way::Whole(bits, shared) => {
+                let most = f64::from((1u32 << (bits - 1)) - 1);
+                let block = |block: &[f64]| whole(block, most);
+                weight
+                    .chunks(shared.unwrap_or(weight.len()).min(if shared.is_some() { row } else { weight.len() }).max(1))
+                    .flat_map(block)
+                    .collect()
+            }
+            Way::Float { scaled } => {
+                let scale = if scaled { largest(weight) / LARGEST } else { 1.0 };
+                weight.iter().map(|w| if scale > 0.0 { small(w / scale) * scale } else { 0.0 }).collect()
+            }
+        }
+    }
+}
+
+fn largest(values: &[f64]) -> f64 {
+    values.iter().fold(0f64, |most, value| most.max(value.abs()))
+}
+
+fn whole(block: &[f64], most: f64) -> Vec<f64> {
+    let step = largest(block) / most;
+    block.iter().map(|w| if step > 0.0 { (w / step).round_ties_even().clamp(-most - 1.0, most) * step } else { 0.0 }).collect()
+}
+
+/// The largest e4m3.
+const LARGEST: f64 = 448.0;
+
+/// The nearest e4m3: three bits behind the first, no finer than 2^-9.
+fn small(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let exponent = value.abs().log2().floor().max(-6.0);
+    let step = 2f64.powf(exponent - 3.0);
+    ((value / step).round_ties_even() * step).clamp(-LARGEST, LARGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_floats_are_those_of_the_table() {
+        let table: Vec<f64> =
+            twinscope_tensor::minifloat::F8_E4M3FN.iter().map(|value| f64::from(*value)).filter(|value| value.is_finite()).collect();
+        for value in &table {
+            assert_eq!(small(*value), *value);
+        }
+        assert_eq!((small(1.06), small(-1.07), small(1000.0)), (1.0, -1.125, 448.0));
+    }
+
+    #[test]
+    fn a_block_has_its_own_scale() {
+        let weight = [1.0, 0.5, -0.26, 0.0, 100.0, 50.0, -26.0, 0.0];
+        let coarse = Way::Whole(4, Some(4)).apply(&weight, 8);
+        assert_eq!(coarse[4..], coarse[..4].iter().map(|w| 100.0 * w).collect::<Vec<_>>()[..]);
+        assert_eq!(coarse[..2], [1.0, 4.0 / 7.0]);
+        assert_eq!(Way::Whole(8, None).apply(&weight, 8)[2], 0.0);
+    }
+}
