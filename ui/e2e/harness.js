@@ -5,7 +5,6 @@ import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import { inflateSync } from "node:zlib";
-import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
@@ -19,9 +18,10 @@ const SLOW = Number(process.env.TWINSCOPE_E2E_SLOW ?? 1);
 const PATIENCE = 30_000 * Math.max(1, SLOW);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** A folder that is gone at the end. */
+/** A folder that is gone at the end. On the disk of the build: in a folder that lies in memory, a hole that is read takes memory. */
 export function scratch() {
-  return mkdtempSync(join(tmpdir(), "twinscope-e2e-"));
+  mkdirSync(join(ROOT, "target"), { recursive: true });
+  return mkdtempSync(join(ROOT, "target", "e2e-"));
 }
 
 const children = new Set();
@@ -221,33 +221,24 @@ export async function drop(tab, locator, paths) {
   await link.detach();
 }
 
-/** Every rule of axe holds, in both themes. */
-export async function accessible(tab, name) {
-  for (const theme of ["light", "dark"]) {
-    await setTheme(tab, theme);
-    // Colours change softly: axe must see where they end.
-    await settled(tab);
-    await tab.evaluate(AXE);
-    const found = await tab.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
-    const said = found.violations.map((violation) => `${violation.id}: ${violation.help}\n${violation.nodes.slice(0, 4).map((node) => `    ${node.html}\n    ${node.failureSummary}`).join("\n")}`);
-    assert.deepEqual(said, [], `${name}, ${theme}`);
-  }
-  await setTheme(tab, "light");
-}
-
 export async function setTheme(tab, theme) {
   const shown = () => tab.evaluate(() => document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
   if ((await shown()) !== theme) await tab.getByTestId("theme").evaluate((button) => button.click());
   await eventually(shown, theme);
 }
 
-/** A picture of the screen in both themes, to be looked at. */
+/** A screen in both themes: every rule of axe holds, and there is a picture of it to be looked at. */
 export async function shots(tab, name) {
   mkdirSync(SHOTS, { recursive: true });
   for (const theme of ["light", "dark"]) {
     await setTheme(tab, theme);
+    // Colours change softly: axe must see where they end.
     await settled(tab);
     await tab.screenshot({ path: join(SHOTS, `${name}-${theme}.png`) });
+    await tab.evaluate(AXE);
+    const found = await tab.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+    const said = found.violations.map((violation) => `${violation.id}: ${violation.help}\n${violation.nodes.slice(0, 4).map((node) => `    ${node.html}\n    ${node.failureSummary}`).join("\n")}`);
+    assert.deepEqual(said, [], `${name}, ${theme}`);
   }
   await setTheme(tab, "light");
 }

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { accessible, closeBrowser, closeTabs, compare, decode, eventually, open, page, pixels, place, scratch, serve, setTheme, settled, shots, TESTDATA } from "./harness.js";
+import { closeBrowser, closeTabs, compare, decode, eventually, open, page, pixels, place, scratch, serve, setTheme, settled, shots, TESTDATA } from "./harness.js";
 import { numbers, safetensors } from "./data.js";
 
 const folder = scratch();
@@ -39,7 +39,6 @@ test("it opens on the first ten values of both sides, statistics folded away", a
   }
   assert.equal(await tab.getByTestId("statistics").getAttribute("aria-expanded"), "false");
   await tab.getByTestId("heat-difference").waitFor();
-  await accessible(tab, "inspector");
   await shots(tab, "inspector");
   await tab.getByTestId("statistics").click();
   await tab.getByText("max ULP").waitFor();
@@ -261,7 +260,6 @@ test("histograms, profiles and statistics are a click away", async () => {
   await tab.getByTestId("statistics").click();
   await tab.getByText("mean relative").waitFor();
   await tab.getByText("the worst values").waitFor();
-  await accessible(tab, "inspector, everything open");
   await bars.scrollIntoViewIfNeeded();
   await shots(tab, "profiles");
   tab.fine();

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { accessible, closeBrowser, closeTabs, compare, drop, eventually, open, page, scratch, serve, shots, TESTDATA } from "./harness.js";
+import { closeBrowser, closeTabs, compare, drop, eventually, open, page, scratch, serve, shots, TESTDATA } from "./harness.js";
 import { numbers, safetensors } from "./data.js";
 
 const folder = scratch();
@@ -24,7 +24,6 @@ const FAULTS = join(TESTDATA, "faults");
 test("two typed paths are completed, compared and shown", async () => {
   const tab = await page(context, server);
   await tab.getByRole("heading", { name: "Where do two runs part ways?" }).waitFor();
-  await accessible(tab, "open");
   await shots(tab, "open");
   const reference = tab.getByLabel("Reference: path");
   await reference.fill(join(FAULTS, "refer"));
@@ -88,7 +87,6 @@ test("one source is explored: its tensors, one of them, and all pairs", async ()
   const rows = tab.getByTestId("tensors").getByRole("row");
   await tab.getByRole("button", { name: "embed", exact: true }).waitFor();
   await eventually(() => rows.count(), (count) => count > 10);
-  await accessible(tab, "explore");
   await shots(tab, "explore");
   await tab.getByLabel("Filter tensors").fill("layer_out");
   await tab.getByText(/\d+ NaN/).first().waitFor();

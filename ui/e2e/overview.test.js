@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { accessible, brightness, closeBrowser, closeTabs, compare, eventually, open, page, pixels, place, scratch, serve, settled, shots, TESTDATA } from "./harness.js";
+import { brightness, closeBrowser, closeTabs, compare, eventually, open, page, pixels, place, scratch, serve, settled, shots, TESTDATA } from "./harness.js";
 import { endless, many, numbers, safetensors } from "./data.js";
 
 const folder = scratch();
@@ -34,7 +34,6 @@ test("the headline says where they part and why; groups are closed but the one o
   const first = (await tab.getByTestId("first").getAttribute("title")) ?? "";
   await eventually(() => names(tab), (shown) => shown.includes(first), `${first} is not among`);
   await eventually(() => tab.locator('[role="row"][aria-expanded="true"]').count(), 1);
-  await accessible(tab, "overview");
   await shots(tab, "overview");
   await tab.getByRole("button", { name: "Expand all groups" }).click();
   await eventually(() => names(tab), (shown) => shown.length > 10);
@@ -191,6 +190,7 @@ test("leftovers are paired by dragging, by hand and by suggestion, taken apart, 
   await paired.waitFor();
   await tab.keyboard.press("p");
   const dialog = tab.getByTestId("pair-dialog");
+  await shots(tab, "pair-dialog");
   await dialog.getByRole("radio").first().check();
   await dialog.getByRole("radiogroup", { name: "Tensor of the candidate" }).getByRole("radio").first().check();
   await dialog.getByRole("button", { name: "These are one tensor" }).click();
@@ -258,6 +258,7 @@ test("settings are saved as TOML and loaded, a pairing comes as JSON and as CSV,
   await load(async (dialog) => {
     await dialog.getByLabel("File").setInputFiles(join(folder, "changed.toml"));
     await eventually(() => dialog.getByRole("radio", { name: /settings/ }).isChecked(), true);
+    await shots(tab, "load-dialog");
   });
   await tab.getByText("Settings loaded").waitFor();
   const changed = await settings();
@@ -287,7 +288,6 @@ test("the map draws a line per pair with its rule, pairs two leftovers and takes
   const own = await compare(server, left.reference, left.candidate, { settings: { rules: ["exact"] } });
   const tab = await page(context, server, `#/s/${own}/map`);
   await tab.getByText("exact").first().waitFor();
-  await accessible(tab, "map");
   await shots(tab, "map");
   await tab.getByTestId("map-reference-alpha").dragTo(tab.getByTestId("map-candidate-omega"));
   await tab.getByText("manual").waitFor();
@@ -315,7 +315,6 @@ test("strategies are chosen and ordered, a regex is previewed while typed, the t
   await dialog.getByTestId("preview").locator(".problem").waitFor();
   await dialog.getByLabel("Regex for reference names").fill("enc\\.(?<layer>\\d+)\\.weight");
   await dialog.getByText("2 pairs by this regex").waitFor();
-  await accessible(tab, "strategies");
   await shots(tab, "strategies");
   await dialog.getByRole("button", { name: "Pair and compare anew" }).click();
   await dialog.waitFor({ state: "detached" });
@@ -343,6 +342,7 @@ test("the layout of a pair is overridden and given back", async () => {
   await rowsOf(tab).first().click();
   await tab.getByRole("button", { name: "Layout…" }).click();
   const dialog = tab.getByTestId("layout-dialog");
+  await shots(tab, "layout-dialog");
   await dialog.getByRole("textbox").fill("permute(0,1)");
   await dialog.getByRole("button", { name: "Use these steps" }).click();
   await tab.getByText(/permute/).nth(1).waitFor();
@@ -426,6 +426,7 @@ test("notes and the name are kept", async () => {
   const dialog = tab.getByTestId("notes-dialog");
   await dialog.getByLabel("Name").fill("rope theta, second look");
   await dialog.getByLabel("Notes").fill("wrong base");
+  await shots(tab, "notes-dialog");
   await dialog.getByRole("button", { name: "Save" }).click();
   await tab.getByText("Saved").waitFor();
   await tab.reload();

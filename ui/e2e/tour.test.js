@@ -4,7 +4,7 @@ import { after, afterEach, before, test } from "node:test";
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { accessible, closeBrowser, closeTabs, compare, eventually, open, page, scratch, serve, shots, TESTDATA } from "./harness.js";
+import { closeBrowser, closeTabs, compare, eventually, open, page, scratch, serve, shots, TESTDATA } from "./harness.js";
 
 const folder = scratch();
 const FAULTS = join(TESTDATA, "faults");
@@ -89,7 +89,6 @@ test("the palette finds pairs and commands, the sheet lists the keys", async () 
   await tab.keyboard.press("Control+k");
   await tab.getByTestId("palette").fill("1qfinal");
   await tab.getByRole("option", { name: /1_query_final/ }).first().waitFor();
-  await accessible(tab, "palette");
   await shots(tab, "palette");
   await tab.getByTestId("palette").focus();
   await tab.keyboard.press("Enter");
