@@ -303,3 +303,13 @@ def test_notes_and_memory_are_kept(tmp_path: Path) -> None:
     assert all(line["rss"] > 0 for line in lines if line["k"] == "a")
     meta = twinscope.ls({"x": 1}).meta
     assert meta is not None and meta["label"] == "source"
+
+
+def test_a_note_that_is_no_json_does_not_stop_the_program(tmp_path: Path) -> None:
+    with twinscope.capture(tmp_path / "run") as run:
+        run.note("loss", {"now": float("nan"), "best": (1.5, float("-inf"))})
+        run.note("optimizer", Path("x"))
+        twinscope.record("x", 1)
+    notes = [line["value"] for line in index(tmp_path / "run") if line["k"] == "m"]
+    assert notes == [{"now": "NaN", "best": [1.5, "-Infinity"]}, "x"]
+    assert twinscope.ls(run).names == ["x"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -21,8 +22,11 @@ def run(*command: object, **options: object) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    # The profile that the tests of the program were built with, so that nothing is compiled twice.
-    run(sys.executable, "-m", "maturin", "build", "--profile", "dev", "--locked", "-o", folder, cwd=REPOSITORY / "python")
+    # What `pip install ./python` does, with the profile that the tests of the program were built with, so that nothing is compiled twice.
+    settings = "--config-settings=build-args=--profile dev --locked"
+    tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index"]
+    run(*pip, settings, "-w", folder, REPOSITORY / "python", env=tools)
     return next(folder.glob("*.whl"))
 
 
@@ -42,6 +46,8 @@ print(twinscope.ls(run).names, twinscope.diff(run, {"x": 1.5}).agree, twinscope.
     out = run(python, "-c", program, cwd=tmp_path, env=bare)
     assert out.strip() == f"['x'] True {tmp_path / 'env' / 'bin' / 'twinscope'}"
     assert run(tmp_path / "env" / "bin" / "twinscope", "--version").startswith("twinscope ")
+    for program in ([tmp_path / "env" / "bin" / "twinscope"], [python, "-m", "twinscope"]):
+        assert "diff" in run(*program, "--help", env=bare)
 
 
 def test_the_wheel_is_typed_and_asks_for_nothing(wheel: Path) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ._serve import serve
-from ._writer import Chunk, Keeper, Line, RunWriter
+from ._writer import Chunk, Keeper, Line, RunWriter, encode
 
 # The package without its `__init__`, which brings ten times as much as the writer needs.
 START = """
@@ -337,7 +337,7 @@ class ProcessLink:
         return mmap.mmap(self._fd, os.fstat(self._fd).st_size)
 
     def send(self, message: list[Any]) -> None:
-        data = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        data = memoryview(encode(message).encode() + b"\n")
         while data:
             data = data[os.write(self._to, data) :]
 
@@ -349,7 +349,8 @@ class ProcessLink:
         except BlockingIOError:
             return []
         finally:
-            os.set_blocking(self._from, False)
+            if wait:
+                os.set_blocking(self._from, False)
 
     def _read_answers(self) -> list[list[Any]]:
         data = os.read(self._from, 1 << 16)

@@ -6,6 +6,7 @@ It knows no framework. `_torch` drives it from hooks, `record` by hand.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -157,8 +158,8 @@ class Run:
         self._event({**line, "thread": threading.get_ident()})
 
     def note(self, name: str, value: Any) -> None:
-        """Records anything JSON can hold: tokens, a prompt, a loss."""
-        self._event({"k": "m", "name": name, "step": self.step_number, "ts": time.time_ns(), "value": value})
+        """Records anything JSON can hold: tokens, a prompt, a loss. NaN and infinities are kept as those words, other things as their text."""
+        self._event({"k": "m", "name": name, "step": self.step_number, "ts": time.time_ns(), "value": plain(value)})
 
     def memory(self) -> None:
         """Records how much memory the process has, and the accelerator, where torch knows."""
@@ -328,6 +329,19 @@ def note(name: str, value: Any) -> None:
     """Keeps a fact with every active capture: tokens, a prompt, a loss. Anything JSON can hold."""
     for run in list(_active):
         run.note(name, value)
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold of a value: a loss that is NaN is no reason to stop a training."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value)
 
 
 def memory_sample() -> Line:

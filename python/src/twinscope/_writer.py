@@ -36,6 +36,9 @@ SAFETENSORS = {
 
 Chunk = memoryview | bytes
 
+# One encoder for all lines: `json.dumps` makes one for each.
+encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
 
 class Hasher:
     """xxh3 where the `xxhash` package is installed, else 128 bits of sha256; the text says which."""
@@ -128,13 +131,13 @@ class Segment:
 
     def _name(self, key: str, entry: Line) -> None:
         self._entries[key] = entry
-        self._entry_bytes += len(json.dumps({key: entry}, separators=(",", ":")))
+        self._entry_bytes += len(encode({key: entry}))
 
     def sync(self) -> None:
         self._file.sync()
 
     def close(self) -> None:
-        header = json.dumps(self._entries, separators=(",", ":")).encode().ljust(HEADER)
+        header = encode(self._entries).encode().ljust(HEADER)
         self._file.rewrite(header, 8)
         self._file.close()
 
@@ -191,7 +194,7 @@ class RunWriter:
 
     def event(self, line: Line) -> None:
         """Appends a line to the index, in one write."""
-        text = json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
+        text = encode(line) + "\n"
         self._index.append([text.encode()])
         if self._fsync and line["k"] in ("s", "end"):
             if self._segment is not None:
