@@ -332,27 +332,20 @@ impl Narrow for Bf16 {
     #[inline(never)]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn scan<const LOCAL: bool>(r: *const u8, c: *const u8, n: usize, room: &mut Room, threshold: f32, local: Local) -> (Scan, Wide) {
-        let none = _mm256_setzero_si256();
-        let magnitude = _mm256_set1_epi16(i16::MAX);
+        // SAFETY: as the caller says. Apart, so that each loop fits the registers.
+        let scan = unsafe { bf16_bits::<false>(r, c, n) };
         let threshold = _mm256_set1_ps(threshold);
-        let (mut largest, mut least) = (none, magnitude);
-        let (mut equal, mut steps, mut most, mut opposite, mut over, mut beyond) = (none, none, none, none, none, none);
+        let (mut most, mut over, mut beyond) = (_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256());
         let rs: *mut f32 = room.0.as_mut_ptr().cast();
         // SAFETY: the room has three times PART.
         let (cs, sizes) = unsafe { (rs.add(PART), rs.add(2 * PART)) };
+        let magnitude = _mm256_set1_epi16(i16::MAX);
         for i in (0..n).step_by(16) {
             // SAFETY: sixteen elements from i lie inside both sides.
             let (x, y) = unsafe { (_mm256_loadu_si256(r.add(2 * i).cast()), _mm256_loadu_si256(c.add(2 * i).cast())) };
-            let (a, b) = (_mm256_and_si256(x, magnitude), _mm256_and_si256(y, magnitude));
-            let (high, low) = (_mm256_max_epi16(a, b), _mm256_min_epi16(a, b));
-            largest = _mm256_max_epi16(largest, high);
-            least = _mm256_min_epi16(least, low);
-            equal = _mm256_sub_epi16(equal, _mm256_cmpeq_epi16(x, y));
-            let signs = _mm256_xor_si256(x, y);
-            opposite = _mm256_or_si256(opposite, signs);
-            let signed = _mm256_sign_epi16(low, _mm256_or_si256(signs, _mm256_set1_epi16(1)));
-            steps = _mm256_max_epu16(steps, _mm256_sub_epi16(high, signed));
-            let size = _mm256_max_epi16(high, _mm256_set1_epi16(1));
+            let size = _mm256_max_epi16(_mm256_and_si256(x, magnitude), _mm256_and_si256(y, magnitude));
+            // Never 0, so that it can be divided by: the least bf16 above 0 where both are 0.
+            let size = _mm256_max_epi16(size, _mm256_set1_epi16(1));
             let (xs, ys, ss) = (halves(x), halves(y), halves(size));
             for k in 0..2 {
                 let apart = abs32(_mm256_sub_ps(floats(ys[k]), floats(xs[k])));
@@ -363,22 +356,13 @@ impl Narrow for Bf16 {
                 }
                 // SAFETY: n is at most PART, so sixteen have room from i.
                 unsafe {
-                    _mm256_storeu_si256(rs.add(i + 8 * k).cast(), xs[k]);
-                    _mm256_storeu_si256(cs.add(i + 8 * k).cast(), ys[k]);
-                    _mm256_storeu_si256(sizes.add(i + 8 * k).cast(), ss[k]);
+                    _mm256_store_si256(rs.add(i + 8 * k).cast(), xs[k]);
+                    _mm256_store_si256(cs.add(i + 8 * k).cast(), ys[k]);
+                    _mm256_store_si256(sizes.add(i + 8 * k).cast(), ss[k]);
                 }
             }
         }
-        let scan = Scan {
-            largest: u32::from(sixteen(largest).into_iter().max().unwrap_or(0)) << 16,
-            least: u32::from(sixteen(least).into_iter().min().unwrap_or(0)) << 16,
-            most: largest_of(most),
-            equal: sixteen(equal).into_iter().map(u32::from).sum(),
-            steps: u32::from(sixteen(steps).into_iter().max().unwrap_or(0)),
-            opposite: sixteen(opposite).into_iter().any(|signs| signs >> 15 == 1),
-            over: any_sign(over),
-            local: any_sign(beyond),
-        };
+        let scan = Scan { most: largest_of(most), over: any_sign(over), local: any_sign(beyond), ..scan };
         (scan, Wide { r: rs, c: cs, sizes })
     }
 
@@ -393,7 +377,7 @@ impl Narrow for Bf16 {
         local: Local,
     ) -> (Scan, Wide) {
         // SAFETY: as the caller says. Apart, so that each loop fits the registers.
-        let scan = unsafe { bf16_bits(r, c, n) };
+        let scan = unsafe { bf16_bits::<true>(r, c, n) };
         let threshold = _mm256_set1_ps(threshold);
         let (mut most, mut over, mut beyond) = (_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256());
         let rs: *mut f32 = room.0.as_mut_ptr().cast();
@@ -425,31 +409,44 @@ impl Narrow for Bf16 {
     }
 }
 
-/// What the bits alone say of close pairs.
+/// What the bits alone say, of close pairs with less work.
 ///
 /// # Safety
 /// `n` elements, a multiple of 16, to read on both sides.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
-unsafe fn bf16_bits(r: *const u8, c: *const u8, n: usize) -> Scan {
+unsafe fn bf16_bits<const CLOSE: bool>(r: *const u8, c: *const u8, n: usize) -> Scan {
     let none = _mm256_setzero_si256();
     let magnitude = _mm256_set1_epi16(i16::MAX);
-    let (mut largest, mut least, mut equal, mut steps) = (none, magnitude, none, none);
+    let (mut largest, mut least, mut equal, mut steps, mut opposite) = (none, magnitude, none, none, none);
     for i in (0..n).step_by(16) {
         // SAFETY: sixteen elements from i lie inside both sides.
         let (x, y) = unsafe { (_mm256_loadu_si256(r.add(2 * i).cast()), _mm256_loadu_si256(c.add(2 * i).cast())) };
-        // Of one sign, the larger bits are those of the larger magnitude.
-        let size = _mm256_and_si256(_mm256_max_epu16(x, y), magnitude);
-        largest = _mm256_max_epi16(largest, size);
-        least = _mm256_min_epi16(least, size);
         equal = _mm256_sub_epi16(equal, _mm256_cmpeq_epi16(x, y));
-        steps = _mm256_max_epi16(steps, _mm256_abs_epi16(_mm256_sub_epi16(x, y)));
+        if CLOSE {
+            // Of one sign, the larger bits are those of the larger magnitude.
+            let size = _mm256_and_si256(_mm256_max_epu16(x, y), magnitude);
+            largest = _mm256_max_epi16(largest, size);
+            least = _mm256_min_epi16(least, size);
+            steps = _mm256_max_epu16(steps, _mm256_abs_epi16(_mm256_sub_epi16(x, y)));
+        } else {
+            let (a, b) = (_mm256_and_si256(x, magnitude), _mm256_and_si256(y, magnitude));
+            let (high, low) = (_mm256_max_epi16(a, b), _mm256_min_epi16(a, b));
+            largest = _mm256_max_epi16(largest, high);
+            least = _mm256_min_epi16(least, low);
+            let signs = _mm256_xor_si256(x, y);
+            opposite = _mm256_or_si256(opposite, signs);
+            // Magnitudes are steps from 0: of one sign they are subtracted, of two added.
+            let signed = _mm256_sign_epi16(low, _mm256_or_si256(signs, _mm256_set1_epi16(1)));
+            steps = _mm256_max_epu16(steps, _mm256_sub_epi16(high, signed));
+        }
     }
     Scan {
         largest: u32::from(sixteen(largest).into_iter().max().unwrap_or(0)) << 16,
         least: u32::from(sixteen(least).into_iter().min().unwrap_or(0)) << 16,
         equal: sixteen(equal).into_iter().map(u32::from).sum(),
         steps: u32::from(sixteen(steps).into_iter().max().unwrap_or(0)),
+        opposite: sixteen(opposite).into_iter().any(|signs| signs >> 15 == 1),
         ..Scan::NOTHING
     }
 }
@@ -535,7 +532,8 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
         _ => threshold(best, T::EIGHT_BITS && narrow),
     };
     let tested = asked.rms > 0.0;
-    let exact = T::EIGHT_BITS && narrow && asked.local < NARROW && asked.local_is_quotient;
+    // What is compared to a smaller reference than the rms is, compared to itself, a quotient above that one too: the gap holds for both.
+    let exact = T::EIGHT_BITS && asked.local < NARROW && asked.local_is_quotient;
     let local = Local::new(asked.local, asked.rms, exact);
     // Nothing is larger relative to the larger one of a pair than to the reference. Where the two largest so far are about the same, what is
     // above either is rare whatever its size, and finding none says enough.
@@ -550,6 +548,7 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
     let mut sum = Sum::new();
     let mut all = Scan::NOTHING;
     let (mut try_close, mut looked_for_local) = (narrow, false);
+    let mut mosts = [0u32; 8];
     for start in (0..n).step_by(PART) {
         let count = (n - start).min(PART);
         let (at, to) = (start * T::SIZE, (start + count) * T::SIZE);
@@ -584,6 +583,8 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
         // SAFETY: the first loop left `count` numbers there.
         unsafe { sums_of::<T>(&wide, count, next, &mut sum) };
         all = all.plus(scan);
+        let most = &mut mosts[start / PART % 8];
+        *most = scan.most.max(*most);
     }
     // A 0 and a -0 are equal; zeros are counted only where there are some.
     let (zeros, equal) = if all.least == 0 { zeros::<T>(r, c) } else { ([0; 2], u64::from(all.equal)) };
@@ -598,12 +599,19 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
         _ => all.over,
     };
     let narrow = narrow && !higher;
-    let max_abs = if narrow { f64::from(f32::from_bits(all.most)) } else { most::<T>(r, c, all.most) };
+    // Differences of 8-bit numbers of such a range are exact too.
+    let few_bits = T::EIGHT_BITS && all.least > 0 && all.largest - all.least < 15 << 23;
+    let max_abs = if narrow || few_bits {
+        f64::from(f32::from_bits(all.most))
+    } else {
+        let parts = r.chunks(PART * T::SIZE).zip(c.chunks(PART * T::SIZE)).enumerate();
+        parts.filter(|(i, _)| mosts[i % 8] == all.most).map(|(_, (r, c))| most::<T>(r, c, all.most)).fold(0.0, f64::max)
+    };
     // Where no relative difference is above the best one, none is larger compared to the reference than this.
     let bound = if narrow { best / (1.0 - best) } else { f64::INFINITY };
     let slack = if T::EIGHT_BITS { 1.0 - 1.0 / (1u64 << 40) as f64 } else { 1.0 };
     let close = max_abs > 0.0 && (rms == 0.0 || max_abs / rms > asked.local) && bound * slack > asked.local;
-    let ruled_out = tested && !all.local && (!looked_for_local || (rms >= asked.rms && (!exact || (narrow && has_gap(rms)))));
+    let ruled_out = tested && !all.local && (!looked_for_local || rms >= asked.rms);
     Some(Light {
         sums: [
             Sums { sum: total(sum.r), squares: r_squares, min: ends[0].0, max: ends[0].1, zeros: zeros[0] },
@@ -617,7 +625,7 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
         higher,
         rms,
         close,
-        over: close && !ruled_out && over::<T>(r, c, asked.local, rms, exact && narrow),
+        over: close && !ruled_out && over::<T>(r, c, asked.local, rms, exact),
         differing: n as u64 - equal,
         max_steps: all.steps,
     })
@@ -682,16 +690,10 @@ fn ends<T: Narrow>(bytes: &[u8]) -> (f64, f64) {
     (f64::from(eight(min).fold(f32::INFINITY, f32::min)) + 0.0, f64::from(eight(max).fold(f32::NEG_INFINITY, f32::max)) + 0.0)
 }
 
-/// Whether no number of 8 bits lies just below the rms: it would be compared to the rms, and no gap is known there.
-fn has_gap(rms: f64) -> bool {
-    let under = f64::from(f32::from_bits(down(rms).to_bits() & 0xffff_0000));
-    under == rms || under < rms * (1.0 - 2.0 * BETWEEN)
-}
-
 /// Whether some `|c - r| / max(|r|, rms)` may be above the limit. `exact`: see [`threshold`].
 #[target_feature(enable = "avx2,fma")]
 fn over<T: Narrow>(r: &[u8], c: &[u8], limit: f64, rms: f64, exact: bool) -> bool {
-    let local = Local::new(limit, rms, exact && has_gap(rms));
+    let local = Local::new(limit, rms, exact);
     let mut any = _mm256_setzero_si256();
     each::<T>(r, c, |x, y| any = _mm256_or_si256(any, local.above(abs32(x), abs32(_mm256_sub_ps(y, x)))));
     any_sign(any)
