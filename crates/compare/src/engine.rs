@@ -203,6 +203,7 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
     let aligned = match layout::settle(aligned, &left, &right, &|| !watch.stopped()) {
         Ok(Some(aligned)) => aligned,
         Ok(None) => return part(Outcome::NotReached),
+        Err(LayoutError::Incomparable(error)) => return part(Outcome::Incomparable(error.to_string())),
         Err(error) => return part(Outcome::Unreadable { side: "pair", reason: error.to_string() }),
     };
     // In the order of NumPy's rule, `atol + rtol * |r|`.

@@ -26,11 +26,16 @@ pub type Measures = [f64; 4];
 /// cancellation, make 4 to 5 in healthy runs. Slices and elements are extremes, so theirs are larger.
 const FLOOR: Measures = [8.0, 8.0, 16.0, 32.0];
 
+/// No rounding of one op is beyond these, however coarse the dtype: unrelated values are 1.4 apart, a zeroed slice 1. Eight-bit floats are
+/// 0.04 to 0.07 off as a whole when they are stored, and 0.1 when they are multiplied.
+const MOST: Measures = [0.25, 0.25, 0.5, 1.0];
+
 /// How much an op may amplify what it is given. Healthy runs showed 1.8 at most; cancellation in a residual stream can do more.
 pub const AMPLIFICATION: f64 = 5.0;
 
 /// A slice whose own norm is below this fraction of the typical slice is measured against the typical one: nearly empty channels have no
-/// scale of their own.
+/// scale of their own. Nor have slices of a few elements, which may be small by chance: of `n` elements the fraction is `1 / sqrt(n)`
+/// where that is more, so that a single token's channels are measured as its elements are.
 const QUIET_SLICE: f64 = 0.1;
 
 /// Half the distance from 1 to the next value, or `None` for what is compared exactly.
@@ -75,7 +80,7 @@ pub fn floor(dtypes: [DType; 2], reduction: u64) -> Option<Measures> {
     let unit = floor_unit(dtypes[0])?.max(floor_unit(dtypes[1])?);
     // Sums are kept in single precision or better, whatever the outputs are rounded to.
     let summing = (reduction as f64).sqrt() * unit.min(2f64.powi(-24));
-    Some(FLOOR.map(|multiple| multiple * unit + summing * multiple / FLOOR[0]))
+    Some(std::array::from_fn(|i| (FLOOR[i] * unit + summing * FLOOR[i] / FLOOR[0]).min(MOST[i])))
 }
 
 /// The four measures of a pair. Infinite where the reference is zero and the candidate is not.
@@ -86,7 +91,7 @@ pub fn measures(totals: &Totals) -> Measures {
     let whole = totals.rel_l2.unwrap_or(f64::INFINITY);
     let (mut typical, mut slice) = (0f64, 0f64);
     for profile in &totals.profiles {
-        let (median, worst) = relative(profile);
+        let (median, worst) = relative(profile, totals.count);
         typical = typical.max(median);
         slice = slice.max(worst);
     }
@@ -125,10 +130,11 @@ fn against_channels(channels: &Profile, count: u64) -> Option<f64> {
     ratios.map(|(error, energy)| error / (energy.max(typical) / each).sqrt()).reduce(f64::max)
 }
 
-/// Median and maximum of the relative errors of an axis's slices.
-fn relative(profile: &Profile) -> (f64, f64) {
+/// Median and maximum of the relative errors of an axis's slices, of `count` elements together.
+fn relative(profile: &Profile, count: u64) -> (f64, f64) {
+    let each = (count as f64 / profile.energy.len().max(1) as f64).max(1.0);
     // The median, not the mean: one outlier channel must not make all the others look quiet.
-    let quiet = QUIET_SLICE * QUIET_SLICE * median(&mut profile.energy.clone());
+    let quiet = (QUIET_SLICE * QUIET_SLICE).max(1.0 / each) * median(&mut profile.energy.clone());
     let mut errors: Vec<f64> = profile
         .error
         .iter()
@@ -189,12 +195,40 @@ mod tests {
     }
 
     #[test]
+    fn no_dtype_is_so_coarse_that_a_wrong_slice_is_rounding() {
+        for dtype in [DType::F8E4M3Fn, DType::F8E5M2, DType::F4E2M1FnX2, DType::F8E8M0Fnu] {
+            let floor = floor([DType::F32, dtype], 4096).unwrap();
+            assert!(floor[0] < 1.0 && floor[2] < 1.0, "{dtype}: {floor:?}");
+        }
+        assert_eq!(floor([DType::Bf16; 2], 0).unwrap(), FLOOR.map(|multiple| multiple / 512.0), "nothing changes for finer ones");
+    }
+
+    #[test]
+    fn a_single_token_is_not_judged_by_its_smallest_channel() {
+        // 64 channels of one element; one of them came out near zero, off by as much as the others.
+        let mut energy = vec![1.0; 64];
+        energy[9] = 1e-6;
+        let profile = |energy: &[f64]| Profile { axis: 1, error: vec![1e-12; 64], energy: energy.to_vec(), ..Profile::default() };
+        let totals = |count: u64| Totals {
+            count,
+            differing: 1,
+            rel_l2: Some(1e-6),
+            max_local: Some(1e-6),
+            profiles: vec![profile(&energy)],
+            ..Totals::default()
+        };
+        assert!((measures(&totals(64))[2] - 1e-6).abs() < 1e-12);
+        assert!(measures(&totals(64 * 1000))[2] > 9e-6, "a thousand elements are not small by chance");
+    }
+
+    #[test]
     fn garbage_beside_an_outlier_channel_is_typical() {
         let mut energy = vec![1.0; 256];
         energy[0] = 1e9;
         let error = vec![1.0; 256];
         let profile = Profile { axis: 0, error, energy, ..Profile::default() };
-        let totals = Totals { differing: 1, rel_l2: Some(5e-4), max_local: Some(0.0), profiles: vec![profile], ..Totals::default() };
+        let totals =
+            Totals { count: 2560, differing: 1, rel_l2: Some(5e-4), max_local: Some(0.0), profiles: vec![profile], ..Totals::default() };
         assert_eq!(measures(&totals)[1], 1.0);
     }
 }

@@ -4,7 +4,7 @@
 //! identical. So every copy is read once. Where one differs, the copy furthest from the other side is compared in place of the first, and
 //! the step says why.
 
-use super::{Aligned, KeepReason, Layout, LayoutError, Step, Which, steps};
+use super::{Aligned, Evidence, Incomparable, KeepReason, Layout, LayoutError, Step, Which, steps};
 use twinscope_measure::{Options, Totals, totals_watched};
 use twinscope_tensor::{Operand, View};
 
@@ -22,9 +22,18 @@ pub(crate) fn settle(
         let Step::Keep { side, parts, why: KeepReason::Copies } = layout.steps[nth].clone() else { continue };
         let views = if side == Which::Reference { reference } else { candidate };
         let Some(odd) = odd_ones(views, &parts, go_on)? else { return Ok(None) };
+        // Taken for copies by their shapes, or because the first agrees with a slice, and none is: they are something else, as shards of
+        // which one is missing.
+        let weak = layout.by == Evidence::Shape || layout.steps.iter().any(|step| matches!(step, Step::Cut { .. }));
+        let dropped = views.len() - parts.len();
+        let strangers = odd.iter().flat_map(|(_, copies)| copies).filter(|(apart, _)| apart.1 > UNRELATED).count();
+        if weak && strangers == dropped {
+            let shapes = |views: &[View]| views.iter().map(|view| view.shape().clone()).collect();
+            return Err(Incomparable { reference: shapes(reference), candidate: shapes(candidate) }.into());
+        }
         for (place, copies) in odd {
             let mut best = (Distance::NONE, parts[place]);
-            for copy in std::iter::once(parts[place]).chain(copies) {
+            for copy in std::iter::once(parts[place]).chain(copies.into_iter().map(|(_, copy)| copy)) {
                 let with = replaced(&layout, nth, place, copy);
                 let tried = steps::aligned(with, reference, candidate, layout.by)?;
                 let Some(distance) = distance(&*tried.reference, &*tried.candidate, go_on)? else { return Ok(None) };
@@ -51,8 +60,11 @@ fn replaced(layout: &Layout, nth: usize, place: usize, copy: usize) -> Vec<Step>
     all
 }
 
-/// Of each kept part, by its place, the copies of it that differ from it.
-type Odd = Vec<(usize, Vec<usize>)>;
+/// Relative to the kept part: what is not even a broken copy.
+const UNRELATED: f64 = 0.5;
+
+/// Of each kept part, by its place, the copies of it that differ from it, with how far.
+type Odd = Vec<(usize, Vec<(Distance, usize)>)>;
 
 /// `None` when stopped. A copy belongs to the kept part that it is nearest to.
 fn odd_ones(views: &[View], kept: &[usize], go_on: &(dyn Fn() -> bool + Sync)) -> Result<Option<Odd>, LayoutError> {
@@ -69,10 +81,10 @@ fn odd_ones(views: &[View], kept: &[usize], go_on: &(dyn Fn() -> bool + Sync)) -
                 break;
             }
         }
-        if let Some((_, place)) = nearest.filter(|(found, _)| *found != Distance::NONE) {
+        if let Some((apart, place)) = nearest.filter(|(found, _)| *found != Distance::NONE) {
             match odd.iter_mut().find(|(other, _)| *other == place) {
-                Some((_, copies)) => copies.push(part),
-                None => odd.push((place, vec![part])),
+                Some((_, copies)) => copies.push((apart, part)),
+                None => odd.push((place, vec![(apart, part)])),
             }
         }
     }

@@ -132,6 +132,16 @@ fn a_copy_that_differs_takes_the_place_of_the_one_that_agrees() {
 }
 
 #[test]
+fn shards_of_which_one_is_missing_are_no_copies() {
+    let whole = Tensor::random(&[16, 6], 1);
+    let mut shards = whole.shards(0, 4);
+    shards.remove(2);
+    let (r, c) = (views(from_ref(&whole)), views(&shards));
+    let settled = align(&r, &c, &parts(Parts::Ranks)).and_then(|aligned| super::settle(aligned, &r, &c, &|| true));
+    assert_eq!(settled.unwrap_err().to_string(), "[16, 6] and 3 x [4, 6] cannot be lined up");
+}
+
+#[test]
 fn of_fewer_heads_than_ranks_every_rank_is_looked_at() {
     let heads = Tensor::random(&[2, 2, 5, 4], 1);
     let shards = heads.shards(1, 2);

@@ -29,7 +29,7 @@ pub(super) fn write(report: &Report, rows: &Rows, paint: Paint, out: &mut dyn Wr
     let width = human::stdout_width();
     let columns = fitting(&pairs, &shown, width);
     let mut text = Vec::new();
-    let titles: Vec<Column> = columns.iter().map(|column| column.title()).collect();
+    let titles: Vec<Column> = columns.iter().map(|cells| cells.column()).collect();
     table::write(&mut text, &titles, pairs.len(), width, "name", &mut |at, row| {
         columns.iter().for_each(|column| row.cell(column.cell(shown[at], pairs[at])));
     })?;
@@ -85,7 +85,7 @@ fn fitting(pairs: &[&PairReport], shown: &[usize], width: Option<usize>) -> Vec<
     let Some(width) = width else { return columns };
     let wide = |column: &Cells| {
         let cells = pairs.iter().zip(shown).map(|(pair, at)| column.cell(*at, pair).chars().count());
-        let widest = cells.chain([column.title().title().len()]).max().unwrap_or(0);
+        let widest = cells.chain([column.column().title().len()]).max().unwrap_or(0);
         2 + if *column == Name { widest.min(SHORT_NAME) } else { widest }
     };
     for dispensable in DISPENSABLE {
@@ -99,7 +99,7 @@ fn fitting(pairs: &[&PairReport], shown: &[usize], width: Option<usize>) -> Vec<
 }
 
 impl Cells {
-    fn title(self) -> Column {
+    fn column(self) -> Column {
         match self {
             Cells::Number => Column::right("#"),
             Cells::Name => Column::left("name"),
