@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import resource
 import shutil
 import sys
@@ -119,8 +120,9 @@ def main() -> None:
     ran: list[float] = []
     counts: dict[str, int] = {}
     forward(model, batch)
-    for _ in range(arguments.rounds):
-        for name, way in ways.items():
+    for turn in range(arguments.rounds):
+        # In another order each time: what a way leaves behind (memory, dirty pages) is not always the same one's burden.
+        for name, way in random.Random(turn).sample(list(ways.items()), len(ways)):
             folder = Path(tempfile.mkdtemp(prefix="twinscope-bench-"))
             run = way(folder)
             ran.clear()
