@@ -11,7 +11,9 @@ python3 scripts/bench_unpack.py target/release/twinscope
 echo "== totals of a pair, against an AVX2 sum over the same mapped bytes (floor 0.60 f32, 0.35 bf16; aim 0.80 / 0.50)"
 cargo bench --quiet --locked -p twinscope-measure --bench totals
 echo "== diff, from start to finished report"
-if python3 -c 'import numpy' 2>/dev/null; then python=python3; else
+# `make python` leaves one with torch there; without torch the comparison with it is left out, and said.
+if [ -x target/python/bin/python ]; then python=target/python/bin/python
+elif python3 -c 'import numpy' 2>/dev/null; then python=python3; else
   python3 -m venv .venv && .venv/bin/pip install --quiet -r scripts/fixtures.txt && python=.venv/bin/python
 fi
 "$python" scripts/bench_diff.py target/release/twinscope "${TWINSCOPE_BENCH_GIB:-2}"

@@ -390,6 +390,36 @@ fn long_tensors_are_sampled_for_pictures_and_exact_in_totals() {
     assert!(near(fast.ulps.iter().map(|(_, count)| count).sum(), fast.differing));
 }
 
+/// Blocks of close pairs have loops of their own, which give up where one pair is not; after many blocks a single one has to be noticed.
+#[test]
+fn close_pairs_and_what_is_among_them_are_measured_as_the_plain_way_does() {
+    const LEN: usize = 65_536 + 2 * 4096 + 16;
+    let data = |noise: f64, size: f64| {
+        let mut random = Random(99);
+        let pairs = (0..LEN).map(|_| {
+            let r = random.unit() * random.unit();
+            ((r as f32), (r + r * noise * random.unit() + size * random.unit()) as f32)
+        });
+        pairs.unzip::<f32, f32, Vec<f32>, Vec<f32>>()
+    };
+    for (noise, size) in [(1e-2, 0.0), (1e-6, 0.0), (0.0, 1e-4), (0.3, 0.0)] {
+        let (r, c) = data(noise, size);
+        // Nothing; a zero on both sides; on one; another sign; a record; not finite, on either side; a 0 and a -0.
+        let one = [None, Some((0.0, 0.0)), Some((0.25, 0.0)), Some((0.0, 0.5)), Some((-1e-3, 1e-3)), Some((0.4, 0.6)), Some((-0.6, -0.4))];
+        let bad = [(f32::NAN, 1.0), (-1.0, f32::NAN), (f32::INFINITY, -2.0), (-2.0, f32::INFINITY), (0.0, -0.0)].map(Some);
+        for (i, found) in one.into_iter().chain(bad).enumerate() {
+            let (mut r, mut c) = (r.clone(), c.clone());
+            if let Some((x, y)) = found {
+                let at = [70_001, 65_536, LEN - 1][i % 3];
+                (r[at], c[at]) = (x, y);
+            }
+            for (r, c) in [(f32s(&r), f32s(&c)), (bf16s(&r), bf16s(&c))] {
+                same(&of(&r, &c), &totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink"));
+            }
+        }
+    }
+}
+
 #[test]
 fn strided_views_are_read_through() {
     let (r, c) = noisy(60 * 70, 3, 1e-2);

@@ -18,7 +18,7 @@ use std::{
     mem::MaybeUninit,
 };
 
-/// Elements of a part: both sides, what is left for the second loop and the next part fit the first-level cache.
+/// Most elements of a part: both sides, what is left for the second loop and the next part fit the first-level cache.
 const PART: usize = 1024;
 
 /// At or above this, bits without their sign are of an infinity or a NaN.
@@ -57,25 +57,70 @@ pub(super) struct Scan {
     local: bool,
 }
 
-impl Scan {
-    const NOTHING: Self = Self { largest: 0, least: u32::MAX, most: 0, equal: 0, steps: 0, opposite: false, over: false, local: false };
+/// What the first loop has found in the parts of a block so far, lane by lane: of 16 bits in the first five where the numbers have 16.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    largest: __m256i,
+    least: __m256i,
+    equal: __m256i,
+    steps: __m256i,
+    opposite: __m256i,
+    most: __m256i,
+    over: __m256i,
+    local: __m256i,
+}
 
-    fn plus(self, other: Self) -> Self {
-        Self {
-            largest: self.largest.max(other.largest),
-            least: self.least.min(other.least),
-            most: self.most.max(other.most),
-            equal: self.equal + other.equal,
-            steps: self.steps.max(other.steps),
-            opposite: self.opposite | other.opposite,
-            over: self.over | other.over,
-            local: self.local | other.local,
-        }
+impl Found {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn nothing() -> Self {
+        let none = _mm256_setzero_si256();
+        // The largest magnitude there is, of 32 and of 16 bits.
+        let least = _mm256_set1_epi32(0x7fff_7fff);
+        Self { largest: none, least, equal: none, steps: none, opposite: none, most: none, over: none, local: none }
     }
 
-    /// Whether all pairs of a scan for close ones were close, finite and not 0. Of a NaN the sign says nothing, but its bits are large.
-    fn is_close(&self) -> bool {
-        !self.over && self.least > 0 && self.largest < INFINITE && self.most < INFINITE
+    /// Whether all pairs of loops over close ones were close, finite and not 0. Of a NaN the sign says nothing, but its bits are large.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn is_close<T: Narrow>(&self) -> bool {
+        let infinite = _mm256_set1_epi32(INFINITE as i32 - 1);
+        let none = _mm256_setzero_si256();
+        let (zeros, finite) = match T::SIZE {
+            4 => (_mm256_cmpeq_epi32(self.least, none), _mm256_cmpgt_epi32(self.largest, infinite)),
+            _ => (_mm256_cmpeq_epi16(self.least, none), _mm256_cmpgt_epi16(self.largest, _mm256_srli_epi32::<16>(infinite))),
+        };
+        let not = _mm256_or_si256(_mm256_or_si256(zeros, finite), _mm256_cmpgt_epi32(self.most, infinite));
+        !any_sign(self.over) && _mm256_testz_si256(not, not) == 1
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn finish<T: Narrow>(&self) -> Scan {
+        let [most, over, local] = [largest_of(self.most), u32::from(any_sign(self.over)), u32::from(any_sign(self.local))];
+        let (over, local) = (over == 1, local == 1);
+        if T::SIZE == 4 {
+            return Scan {
+                largest: largest_of(self.largest),
+                least: eight_counts(self.least).into_iter().min().unwrap_or(0),
+                most,
+                equal: eight_counts(self.equal).into_iter().sum(),
+                steps: largest_of(self.steps),
+                opposite: any_sign(self.opposite),
+                over,
+                local,
+            };
+        }
+        let most_of = |vector| u32::from(sixteen(vector).into_iter().max().unwrap_or(0));
+        Scan {
+            largest: most_of(self.largest) << 16,
+            least: u32::from(sixteen(self.least).into_iter().min().unwrap_or(0)) << 16,
+            most,
+            equal: sixteen(self.equal).into_iter().map(u32::from).sum(),
+            steps: most_of(self.steps),
+            opposite: sixteen(self.opposite).into_iter().any(|signs| signs >> 15 == 1),
+            over,
+            local,
+        }
     }
 }
 
@@ -141,6 +186,8 @@ const LOCAL: u8 = 3;
 /// A type whose numbers an f32 holds.
 pub(super) trait Narrow {
     const SIZE: usize;
+    /// Elements of a part, at most [`PART`]: 2 KiB of a side.
+    const COUNT: usize = 2048 / Self::SIZE;
     /// Eight bits of precision: quotients have gaps ([`BETWEEN`]).
     const EIGHT_BITS: bool;
 
@@ -154,7 +201,15 @@ pub(super) trait Narrow {
     ///
     /// # Safety
     /// AVX2 and FMA, and `n` elements to read on both sides, at most [`PART`].
-    unsafe fn scan<const LOCAL: bool>(r: *const u8, c: *const u8, n: usize, room: &mut Room, threshold: f32, local: Local) -> (Scan, Wide);
+    unsafe fn scan<const LOCAL: bool>(
+        r: *const u8,
+        c: *const u8,
+        n: usize,
+        room: &mut Room,
+        threshold: f32,
+        local: Local,
+        found: &mut Found,
+    ) -> Wide;
 
     /// As `scan`, with a threshold below a half. Right only when [`Scan::is_close`] says so.
     ///
@@ -167,7 +222,8 @@ pub(super) trait Narrow {
         room: &mut Room,
         threshold: f32,
         local: Local,
-    ) -> (Scan, Wide);
+        found: &mut Found,
+    ) -> Wide;
 }
 
 pub(super) struct F32;
@@ -225,12 +281,18 @@ impl Narrow for F32 {
     // With the second loop inlined beside it neither fits the registers.
     #[inline(never)]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn scan<const LOCAL: bool>(r: *const u8, c: *const u8, n: usize, room: &mut Room, threshold: f32, local: Local) -> (Scan, Wide) {
-        let none = _mm256_setzero_si256();
+    unsafe fn scan<const LOCAL: bool>(
+        r: *const u8,
+        c: *const u8,
+        n: usize,
+        room: &mut Room,
+        threshold: f32,
+        local: Local,
+        found: &mut Found,
+    ) -> Wide {
         let magnitude = _mm256_set1_epi32(i32::MAX);
         let threshold = _mm256_set1_ps(threshold);
-        let (mut largest, mut least) = (none, magnitude);
-        let (mut equal, mut steps, mut most, mut opposite, mut over, mut beyond) = (none, none, none, none, none, none);
+        let Found { mut largest, mut least, mut equal, mut steps, mut opposite, mut most, mut over, local: mut beyond } = *found;
         let sizes: *mut f32 = room.0.as_mut_ptr().cast();
         for i in (0..n).step_by(8) {
             // SAFETY: eight elements from i lie inside both sides.
@@ -256,17 +318,8 @@ impl Narrow for F32 {
             // SAFETY: n is at most PART, so eight have room from i.
             unsafe { _mm256_storeu_si256(sizes.add(i).cast(), size) };
         }
-        let scan = Scan {
-            largest: largest_of(largest),
-            least: eight_counts(least).into_iter().min().unwrap_or(0),
-            most: largest_of(most),
-            equal: eight_counts(equal).into_iter().sum(),
-            steps: largest_of(steps),
-            opposite: any_sign(opposite),
-            over: any_sign(over),
-            local: any_sign(beyond),
-        };
-        (scan, Wide { r: r.cast(), c: c.cast(), sizes })
+        *found = Found { largest, least, equal, steps, opposite, most, over, local: beyond };
+        Wide { r: r.cast(), c: c.cast(), sizes }
     }
 
     #[inline(never)]
@@ -278,12 +331,11 @@ impl Narrow for F32 {
         room: &mut Room,
         threshold: f32,
         local: Local,
-    ) -> (Scan, Wide) {
-        let none = _mm256_setzero_si256();
+        found: &mut Found,
+    ) -> Wide {
         let magnitude = _mm256_set1_epi32(i32::MAX);
         let threshold = _mm256_set1_ps(threshold);
-        let (mut largest, mut least) = (none, magnitude);
-        let (mut equal, mut steps, mut most, mut over, mut beyond) = (none, none, none, none, none);
+        let Found { mut largest, mut least, mut equal, mut steps, opposite, mut most, mut over, local: mut beyond } = *found;
         let sizes: *mut f32 = room.0.as_mut_ptr().cast();
         for i in (0..n).step_by(8) {
             // SAFETY: eight elements from i lie inside both sides.
@@ -304,17 +356,8 @@ impl Narrow for F32 {
             // SAFETY: n is at most PART, so eight have room from i.
             unsafe { _mm256_store_si256(sizes.add(i).cast(), size) };
         }
-        let scan = Scan {
-            largest: largest_of(largest),
-            least: eight_counts(least).into_iter().min().unwrap_or(0),
-            most: largest_of(most),
-            equal: eight_counts(equal).into_iter().sum(),
-            steps: largest_of(steps),
-            opposite: false,
-            over: any_sign(over),
-            local: any_sign(beyond),
-        };
-        (scan, Wide { r: r.cast(), c: c.cast(), sizes })
+        *found = Found { largest, least, equal, steps, opposite, most, over, local: beyond };
+        Wide { r: r.cast(), c: c.cast(), sizes }
     }
 }
 
@@ -331,11 +374,19 @@ impl Narrow for Bf16 {
 
     #[inline(never)]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn scan<const LOCAL: bool>(r: *const u8, c: *const u8, n: usize, room: &mut Room, threshold: f32, local: Local) -> (Scan, Wide) {
+    unsafe fn scan<const LOCAL: bool>(
+        r: *const u8,
+        c: *const u8,
+        n: usize,
+        room: &mut Room,
+        threshold: f32,
+        local: Local,
+        found: &mut Found,
+    ) -> Wide {
         // SAFETY: as the caller says. Apart, so that each loop fits the registers.
-        let scan = unsafe { bf16_bits::<false>(r, c, n) };
+        unsafe { bf16_bits::<false>(r, c, n, found) };
         let threshold = _mm256_set1_ps(threshold);
-        let (mut most, mut over, mut beyond) = (_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256());
+        let Found { mut most, mut over, local: mut beyond, .. } = *found;
         let rs: *mut f32 = room.0.as_mut_ptr().cast();
         // SAFETY: the room has three times PART.
         let (cs, sizes) = unsafe { (rs.add(PART), rs.add(2 * PART)) };
@@ -362,8 +413,8 @@ impl Narrow for Bf16 {
                 }
             }
         }
-        let scan = Scan { most: largest_of(most), over: any_sign(over), local: any_sign(beyond), ..scan };
-        (scan, Wide { r: rs, c: cs, sizes })
+        *found = Found { most, over, local: beyond, ..*found };
+        Wide { r: rs, c: cs, sizes }
     }
 
     #[inline(never)]
@@ -375,11 +426,12 @@ impl Narrow for Bf16 {
         room: &mut Room,
         threshold: f32,
         local: Local,
-    ) -> (Scan, Wide) {
+        found: &mut Found,
+    ) -> Wide {
         // SAFETY: as the caller says. Apart, so that each loop fits the registers.
-        let scan = unsafe { bf16_bits::<true>(r, c, n) };
+        unsafe { bf16_bits::<true>(r, c, n, found) };
         let threshold = _mm256_set1_ps(threshold);
-        let (mut most, mut over, mut beyond) = (_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256());
+        let Found { mut most, mut over, local: mut beyond, .. } = *found;
         let rs: *mut f32 = room.0.as_mut_ptr().cast();
         // SAFETY: the room has three times PART.
         let (cs, sizes) = unsafe { (rs.add(PART), rs.add(2 * PART)) };
@@ -404,8 +456,8 @@ impl Narrow for Bf16 {
                 }
             }
         }
-        let scan = Scan { most: largest_of(most), over: any_sign(over), local: any_sign(beyond), ..scan };
-        (scan, Wide { r: rs, c: cs, sizes })
+        *found = Found { most, over, local: beyond, ..*found };
+        Wide { r: rs, c: cs, sizes }
     }
 }
 
@@ -415,10 +467,9 @@ impl Narrow for Bf16 {
 /// `n` elements, a multiple of 16, to read on both sides.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
-unsafe fn bf16_bits<const CLOSE: bool>(r: *const u8, c: *const u8, n: usize) -> Scan {
-    let none = _mm256_setzero_si256();
+unsafe fn bf16_bits<const CLOSE: bool>(r: *const u8, c: *const u8, n: usize, found: &mut Found) {
     let magnitude = _mm256_set1_epi16(i16::MAX);
-    let (mut largest, mut least, mut equal, mut steps, mut opposite) = (none, magnitude, none, none, none);
+    let Found { mut largest, mut least, mut equal, mut steps, mut opposite, .. } = *found;
     for i in (0..n).step_by(16) {
         // SAFETY: sixteen elements from i lie inside both sides.
         let (x, y) = unsafe { (_mm256_loadu_si256(r.add(2 * i).cast()), _mm256_loadu_si256(c.add(2 * i).cast())) };
@@ -441,14 +492,7 @@ unsafe fn bf16_bits<const CLOSE: bool>(r: *const u8, c: *const u8, n: usize) -> 
             steps = _mm256_max_epu16(steps, _mm256_sub_epi16(high, signed));
         }
     }
-    Scan {
-        largest: u32::from(sixteen(largest).into_iter().max().unwrap_or(0)) << 16,
-        least: u32::from(sixteen(least).into_iter().min().unwrap_or(0)) << 16,
-        equal: sixteen(equal).into_iter().map(u32::from).sum(),
-        steps: u32::from(sixteen(steps).into_iter().max().unwrap_or(0)),
-        opposite: sixteen(opposite).into_iter().any(|signs| signs >> 15 == 1),
-        ..Scan::NOTHING
-    }
+    *found = Found { largest, least, equal, steps, opposite, ..*found };
 }
 
 /// The sign is set where a difference of close numbers is above a threshold.
@@ -520,7 +564,8 @@ fn threshold(best: f64, exact: bool) -> f32 {
 pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
     assert!(r.len() == c.len());
     let n = r.len() / T::SIZE;
-    if n == 0 || !r.len().is_multiple_of(16 * T::SIZE) {
+    // Lanes of 16 bits count to 65,535.
+    if n == 0 || !r.len().is_multiple_of(16 * T::SIZE) || n >= 1 << 20 {
         return None;
     }
     let best = asked.relative;
@@ -546,45 +591,44 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
     let close_limit = if how == REFERENCE { limit.min(local.of_number) } else { limit };
     let mut room = Room(MaybeUninit::uninit());
     let mut sum = Sum::new();
-    let mut all = Scan::NOTHING;
+    let mut found = Found::nothing();
     let (mut try_close, mut looked_for_local) = (narrow, false);
-    let mut mosts = [0u32; 8];
-    for start in (0..n).step_by(PART) {
-        let count = (n - start).min(PART);
+    for start in (0..n).step_by(T::COUNT) {
+        let count = (n - start).min(T::COUNT);
         let (at, to) = (start * T::SIZE, (start + count) * T::SIZE);
         // SAFETY: `count` elements from `start` lie inside both sides.
-        let (scan, wide) = unsafe {
+        let wide = unsafe {
             let (r, c) = (r.as_ptr().add(at), c.as_ptr().add(at));
+            let mut tried = found;
             let close = try_close.then(|| match how {
-                RELATIVE => T::scan_close::<RELATIVE>(r, c, count, &mut room, close_limit, local),
-                REFERENCE => T::scan_close::<REFERENCE>(r, c, count, &mut room, close_limit, local),
-                EITHER => T::scan_close::<EITHER>(r, c, count, &mut room, close_limit, local),
-                _ => T::scan_close::<LOCAL>(r, c, count, &mut room, close_limit, local),
+                RELATIVE => T::scan_close::<RELATIVE>(r, c, count, &mut room, close_limit, local, &mut tried),
+                REFERENCE => T::scan_close::<REFERENCE>(r, c, count, &mut room, close_limit, local, &mut tried),
+                EITHER => T::scan_close::<EITHER>(r, c, count, &mut room, close_limit, local, &mut tried),
+                _ => T::scan_close::<LOCAL>(r, c, count, &mut room, close_limit, local, &mut tried),
             });
-            match close.filter(|(scan, _)| scan.is_close()) {
+            match close.filter(|_| tried.is_close::<T>()) {
                 Some(close) => {
+                    found = tried;
                     looked_for_local |= how == LOCAL;
                     close
                 }
                 None => {
                     (try_close, looked_for_local) = (false, true);
                     if tested {
-                        T::scan::<true>(r, c, count, &mut room, limit, local)
+                        T::scan::<true>(r, c, count, &mut room, limit, local, &mut found)
                     } else {
-                        T::scan::<false>(r, c, count, &mut room, limit, local)
+                        T::scan::<false>(r, c, count, &mut room, limit, local, &mut found)
                     }
                 }
             }
         };
-        if scan.largest >= INFINITE {
-            return None;
-        }
         let next = [r.as_ptr().wrapping_add(to), c.as_ptr().wrapping_add(to)];
         // SAFETY: the first loop left `count` numbers there.
         unsafe { sums_of::<T>(&wide, count, next, &mut sum) };
-        all = all.plus(scan);
-        let most = &mut mosts[start / PART % 8];
-        *most = scan.most.max(*most);
+    }
+    let all = found.finish::<T>();
+    if all.largest >= INFINITE {
+        return None;
     }
     // A 0 and a -0 are equal; zeros are counted only where there are some.
     let (zeros, equal) = if all.least == 0 { zeros::<T>(r, c) } else { ([0; 2], u64::from(all.equal)) };
@@ -601,12 +645,7 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
     let narrow = narrow && !higher;
     // Differences of 8-bit numbers of such a range are exact too.
     let few_bits = T::EIGHT_BITS && all.least > 0 && all.largest - all.least < 15 << 23;
-    let max_abs = if narrow || few_bits {
-        f64::from(f32::from_bits(all.most))
-    } else {
-        let parts = r.chunks(PART * T::SIZE).zip(c.chunks(PART * T::SIZE)).enumerate();
-        parts.filter(|(i, _)| mosts[i % 8] == all.most).map(|(_, (r, c))| most::<T>(r, c, all.most)).fold(0.0, f64::max)
-    };
+    let max_abs = if narrow || few_bits { f64::from(f32::from_bits(all.most)) } else { most::<T>(r, c, all.most) };
     // Where no relative difference is above the best one, none is larger compared to the reference than this.
     let bound = if narrow { best / (1.0 - best) } else { f64::INFINITY };
     let slack = if T::EIGHT_BITS { 1.0 - 1.0 / (1u64 << 40) as f64 } else { 1.0 };

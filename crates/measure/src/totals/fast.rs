@@ -555,3 +555,19 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_of_eight_bits_are_known_from_their_neighbours() {
+        for (over, under) in [(1.0, 128.0), (255.0, 254.0), (3.0, 129.0), (131.0, 251.0), (2e-30, 1.0), (129.0 * 2f64.powi(-40), 255.0)] {
+            let quotient = f64::from(over as f32) / under;
+            let few_bits = (over as f32).to_bits().trailing_zeros() >= 16;
+            assert_eq!(is_quotient(quotient), few_bits, "{over} / {under}");
+            assert!(!is_quotient(quotient.next_up()) && !is_quotient(quotient.next_down()));
+        }
+        assert!(![0.0, f64::INFINITY, f64::NAN, std::f64::consts::PI].into_iter().any(is_quotient));
+    }
+}
