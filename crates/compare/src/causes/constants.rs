@@ -16,6 +16,20 @@ const CLOSE: f64 = 1e-3;
 /// The name of a positive or negative factor, if it has one; `dims` are those in sight (of the tensor and its neighbours), `error` is the
 /// fit's own relative uncertainty.
 pub fn factor(value: f64, dims: &[usize], error: f64) -> Option<Named> {
+    find(value, dims, error, |constant| constant)
+}
+
+/// The same for a constant that was itself rounded to bf16 before it was used: sqrt(48) = 6.9282 is 6.9375 there.
+pub fn factor_in_bf16(value: f64, dims: &[usize], error: f64) -> Option<Named> {
+    let rounded = |constant: f64| {
+        let bits = (constant as f32).to_bits();
+        f64::from(f32::from_bits((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff_0000))
+    };
+    let named = find(value, dims, error, rounded)?;
+    Some(Named { name: format!("{} in bf16", named.name), ..named })
+}
+
+fn find(value: f64, dims: &[usize], error: f64, held: impl Fn(f64) -> f64) -> Option<Named> {
     if !value.is_finite() || value == 0.0 {
         return None;
     }
@@ -48,7 +62,7 @@ pub fn factor(value: f64, dims: &[usize], error: f64) -> Option<Named> {
         let keep = 1.0 - f64::from(percent) / 100.0;
         names.push((1.0 / keep, format!("1/(1-{})", f64::from(percent) / 100.0)));
     }
-    names.into_iter().find(|(constant, _)| close(*constant)).map(|(value, name)| Named { value, name })
+    names.into_iter().find(|(constant, _)| close(held(*constant))).map(|(value, name)| Named { value, name })
 }
 
 /// `6.9282, which is sqrt(48)`, or the number alone.
@@ -82,4 +96,16 @@ pub fn short(value: f64) -> String {
     let decimals = usize::try_from((4 - magnitude).max(0)).unwrap_or(0);
     let text = format!("{value:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_that_was_rounded_first_keeps_its_name() {
+        assert_eq!(factor(6.9375, &[48], 1e-4), None);
+        assert_eq!(factor_in_bf16(6.9377, &[48], 1e-4).map(|named| named.name).as_deref(), Some("sqrt(48) in bf16"));
+        assert_eq!(factor(48f64.sqrt(), &[48], 1e-4).map(|named| named.name).as_deref(), Some("sqrt(48)"));
+    }
 }

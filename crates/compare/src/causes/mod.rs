@@ -211,6 +211,7 @@ pub fn find(scene: &Scene<'_>, report: &mut Report) {
 
 /// Everything that was tried on one pair, whatever its verdict; `None` when it cannot be examined.
 pub fn explain(scene: &Scene<'_>, pair: usize) -> Option<Explained> {
+    reduced::again(scene);
     let flow = flow::of_pair(scene, pair);
     let given = own::given(scene, pair, |at| flow::of_pair(scene, at).is_some());
     let examination = examine_pair(scene, pair, flow.as_ref(), given);
@@ -231,6 +232,7 @@ pub fn explain(scene: &Scene<'_>, pair: usize) -> Option<Explained> {
 
 /// What the candidate would be if this cause of a pair were the whole truth; `None` when it says no values, or the pair is too large.
 pub fn predicted(scene: &Scene<'_>, pair: usize, cause: &Cause) -> Option<Vec<f64>> {
+    reduced::again(scene);
     scene.load(pair)?;
     let given = own::given(scene, pair, |at| flow::of_pair(scene, at).is_some());
     let found = examine_pair(scene, pair, flow::of_pair(scene, pair).as_ref(), given).found.into_iter();

@@ -14,6 +14,7 @@ const FAR: f64 = 4.0;
 pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Option<Flow>]) {
     // The largest errors that turned out to be amplified rounding: what comes after was given them.
     let mut amplified: Measures = [0.0; 4];
+    let mut budget = MOST_VALUES;
     for (at, flow) in flows.iter().enumerate() {
         // Known already, from what was computed next.
         if !report.pairs[at].causes.is_empty() {
@@ -42,7 +43,7 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
             (Verdict::Diverged, None) if !before => (Verdict::Diverged, Some(Origin::Own)),
             // Inputs that differ and an output that agrees: one difference undoes the other.
             (Verdict::Rounding, Some(flow)) if !by_inputs && is_fault(scene, at, flow) => (Verdict::Diverged, Some(Origin::Own)),
-            (Verdict::Diverged, None) if is_second(scene, at, flows) => (Verdict::Diverged, Some(Origin::Own)),
+            (Verdict::Diverged, None) if is_second(scene, at, flows, &mut budget) => (Verdict::Diverged, Some(Origin::Own)),
             (Verdict::Rounding, None) if super::flow::capped(scene, at).is_some() => (Verdict::Diverged, Some(Origin::Own)),
             (Verdict::Rounding, _) if is_coarser(scene, at, flow.as_ref()) => (Verdict::Diverged, Some(Origin::Own)),
             (verdict, _) => (verdict, origin),
@@ -89,12 +90,15 @@ const ON_LEVELS: [&str; 3] = ["rounded", "quantized", "dropout"];
 /// Any other kind must explain this much of what is beyond the inputs' error.
 const MOST_OF_IT: f64 = 0.8;
 
+/// Values of pairs behind a divergence that every hypothesis is tried on: a bound on time. Beyond it, size alone tells.
+const MOST_VALUES: usize = 1 << 23;
+
 /// A product with weights that passes on more than this many times the error it is given would be a strange one.
 const STRANGE: f64 = 4.0;
 
 /// A pair behind a divergence, of an op that is not known, is a fault of its own when a cause leaves what its inputs gave it, and no more;
 /// or when it is off by more than an op makes of its inputs' errors.
-fn is_second(scene: &Scene<'_>, at: usize, flows: &[Option<Flow>]) -> bool {
+fn is_second(scene: &Scene<'_>, at: usize, flows: &[Option<Flow>], budget: &mut usize) -> bool {
     let Some(given) = given(scene, at, |at| flows[at].is_some()) else { return false };
     let found = scene.entries()[at].measures;
     let since = nearest(scene, at, |at| flows[at].is_some()).into_iter().flat_map(|near| near..at);
@@ -102,6 +106,9 @@ fn is_second(scene: &Scene<'_>, at: usize, flows: &[Option<Flow>]) -> bool {
     if (0..2).all(|measure| found[measure] > STRANGE * level[measure]) {
         return true;
     }
+    let elements: usize = scene.entries()[at].dims.iter().product();
+    let Some(left) = budget.checked_sub(elements) else { return false };
+    *budget = left;
     let is_zero = |at: usize| scene.load(at).is_some_and(|loaded| loaded.candidate.iter().all(|value| *value == 0.0));
     if is_zero(at) && !(at.saturating_sub(1)..at).any(is_zero) {
         return true;

@@ -28,6 +28,18 @@ pub(super) fn find(scene: &Scene<'_>, report: &mut Report, flows: &mut [Option<F
     }
 }
 
+/// For a report that is finished: parts that were never added up are looked at as parts.
+pub(super) fn again(scene: &Scene<'_>) {
+    for at in 0..scene.entries().len() {
+        if scene.entries()[at].verdict == Verdict::Diverged
+            && let Some(ranks) = partial_sum::added_up(scene, at)
+            && let (Some(whole), Some(first)) = (scene.load(at), ranks.into_iter().next())
+        {
+            scene.take_instead(at, Some(Arc::new(super::Loaded { candidate: first, ..super::Loaded::clone(&whole) })));
+        }
+    }
+}
+
 /// The pair that was computed from one rank's part, if there is one; its flow is then that from the part.
 fn never_added(scene: &Scene<'_>, report: &Report, flows: &mut [Option<Flow>], at: usize, ranks: &[Vec<f64>]) -> Option<String> {
     let whole = scene.load(at)?;

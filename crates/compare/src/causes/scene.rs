@@ -287,6 +287,34 @@ impl<'a> Scene<'a> {
         sketch
     }
 
+    /// Single values of a pair's reference.
+    pub(super) fn pick(&self, pair: usize, places: &[usize]) -> Option<Vec<f64>> {
+        if let Some(loaded) = self.cache().loaded.get(&pair) {
+            return Some(places.iter().map(|at| loaded.reference[*at]).collect());
+        }
+        let (reference, candidate) = self.parts(pair)?;
+        let aligned = layout::apply(self.steps.get(pair)?.as_ref()?, &reference, &candidate).ok()?;
+        let (mut scratch, mut one, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for at in places {
+            aligned.reference.f64_values(*at as u64, 1, &mut scratch, &mut one).then_some(())?;
+            values.extend_from_slice(&one);
+        }
+        Some(values)
+    }
+
+    /// The first values of a pair's reference, as many as there are up to `count`: enough to rule an op out without reading all of them.
+    pub(super) fn beginning(&self, pair: usize, count: usize) -> Option<Vec<f64>> {
+        if let Some(loaded) = self.cache().loaded.get(&pair) {
+            return Some(loaded.reference[..count.min(loaded.reference.len())].to_vec());
+        }
+        let (reference, candidate) = self.parts(pair)?;
+        let aligned = layout::apply(self.steps.get(pair)?.as_ref()?, &reference, &candidate).ok()?;
+        let count = count.min(usize::try_from(aligned.reference.len()).ok()?);
+        let mut values = Vec::new();
+        aligned.reference.f64_values(0, count, &mut Vec::new(), &mut values).then_some(())?;
+        Some(values)
+    }
+
     /// All values of a sketched tensor.
     pub fn whole(&self, sketch: &Sketch) -> Option<Vec<f64>> {
         match sketch.pair {

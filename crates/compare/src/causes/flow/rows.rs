@@ -8,13 +8,15 @@ pub(in crate::causes) enum Kind {
     Merged,
 }
 
-/// How a tensor lies as a matrix: element `(row, feature)` is at `flat[row * features + feature]` of the tensor.
-#[derive(Clone, Debug, PartialEq)]
+/// How a tensor lies as a matrix: element `(row, feature)` is at [`Rows::at`]`(row * features + feature)` of the tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::causes) struct Rows {
     pub(in crate::causes) kind: Kind,
     pub(in crate::causes) rows: usize,
     pub(in crate::causes) features: usize,
-    pub(in crate::causes) flat: Vec<u32>,
+    /// Tokens, and features of one head, where heads stand between.
+    tokens: usize,
+    size: usize,
 }
 
 impl Rows {
@@ -22,7 +24,7 @@ impl Rows {
     pub(in crate::causes) fn plain(dims: &[usize]) -> Option<Self> {
         let features = *dims.last()?;
         let count: usize = dims.iter().product();
-        (features > 0 && count > 0).then(|| Self { kind: Kind::Plain, rows: count / features, features, flat: (0..count as u32).collect() })
+        (features > 0 && count > 0).then(|| Self { kind: Kind::Plain, rows: count / features, features, tokens: 1, size: features })
     }
 
     /// `[.., h, s, d]`: the heads of a token, one after another, are its features.
@@ -31,28 +33,14 @@ impl Rows {
         if h < 2 || s == 0 || d == 0 {
             return None;
         }
-        let batch: usize = batch.iter().product();
-        let mut flat = Vec::with_capacity(batch * h * s * d);
-        for b in 0..batch {
-            for token in 0..s {
-                for head in 0..h {
-                    flat.extend((0..d).map(|i| (((b * h + head) * s + token) * d + i) as u32));
-                }
-            }
-        }
-        Some(Self { kind: Kind::Heads, rows: batch * s, features: h * d, flat })
+        Some(Self { kind: Kind::Heads, rows: batch.iter().product::<usize>() * s, features: h * d, tokens: s, size: d })
     }
 
     /// `[.., s, h, d]`: the last two dimensions are the features.
     pub(in crate::causes) fn merged(dims: &[usize]) -> Option<Self> {
         let &[ref batch @ .., h, d] = dims else { return None };
-        let count: usize = dims.iter().product();
-        (h > 1 && d > 0 && !batch.is_empty()).then(|| Self {
-            kind: Kind::Merged,
-            rows: count / (h * d),
-            features: h * d,
-            flat: (0..count as u32).collect(),
-        })
+        let rows = batch.iter().product();
+        (h > 1 && d > 0 && !batch.is_empty()).then_some(Self { kind: Kind::Merged, rows, features: h * d, tokens: 1, size: d })
     }
 
     /// Every way there is.
@@ -60,13 +48,28 @@ impl Rows {
         [Self::plain(dims), Self::heads(dims), Self::merged(dims)].into_iter().flatten().collect()
     }
 
+    pub(in crate::causes) fn count(&self) -> usize {
+        self.rows * self.features
+    }
+
+    /// Where element `row * features + feature` is.
+    pub(in crate::causes) fn at(&self, index: usize) -> usize {
+        if self.kind != Kind::Heads {
+            return index;
+        }
+        let (row, feature) = (index / self.features, index % self.features);
+        let (batch, token) = (row / self.tokens, row % self.tokens);
+        let (head, inside) = (feature / self.size, feature % self.size);
+        ((batch * (self.features / self.size) + head) * self.tokens + token) * self.size + inside
+    }
+
     pub(in crate::causes) fn gather(&self, values: &[f64]) -> Vec<f64> {
-        self.flat.iter().map(|at| values[*at as usize]).collect()
+        (0..self.count()).map(|index| values[self.at(index)]).collect()
     }
 
     pub(in crate::causes) fn scatter(&self, rows: &[f64]) -> Vec<f64> {
         let mut values = vec![0.0; rows.len()];
-        self.flat.iter().zip(rows).for_each(|(at, value)| values[*at as usize] = *value);
+        rows.iter().enumerate().for_each(|(index, value)| values[self.at(index)] = *value);
         values
     }
 }

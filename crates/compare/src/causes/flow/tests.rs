@@ -311,7 +311,8 @@ fn ranks_whose_sum_was_never_used_lack_an_all_reduce() {
         if added {
             assert!(report.divergences().is_empty(), "{:?}", report.divergences());
         } else {
-            assert_eq!((branch.verdict, branch.origin), (Verdict::Diverged, Some(Origin::Own)));
+            let layouts = report.pairs.iter().map(|pair| (&pair.name, pair.verdict, pair.origin, &pair.layout)).collect::<Vec<_>>();
+            assert_eq!((branch.verdict, branch.origin), (Verdict::Diverged, Some(Origin::Own)), "{layouts:?}");
             assert_eq!(branch.causes[0].kind, "partial_sum");
             assert_eq!(pair(&report, "sum").origin, Some(Origin::Inherited));
         }

@@ -70,7 +70,7 @@ fn repacked(case: &Case<'_>, rows: &Rows) -> Option<Explanation> {
         // Another tensor as a whole has a name of its own.
         return None;
     }
-    let mut made = vec![0.0; rows.flat.len()];
+    let mut made = vec![0.0; rows.count()];
     for (feature, at) in found.iter().enumerate() {
         for (row, value) in pool[*at].values.iter().enumerate() {
             made[row * rows.features + feature] = *value;

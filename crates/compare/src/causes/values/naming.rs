@@ -2,15 +2,19 @@
 
 use crate::causes::{
     Case,
-    constants::{Named, factor},
+    constants::{Named, factor, factor_in_bf16},
 };
+use twinscope_tensor::DType;
 
 /// How many pairs before and after lend their dimensions.
 const AROUND: usize = 8;
 
 /// A factor's name; `error` is the relative uncertainty of the fit.
 pub(super) fn named(case: &Case<'_>, value: f64, error: f64) -> Option<Named> {
-    factor(value, case.dims, error).or_else(|| factor(value, &neighbours(case), error))
+    let around = || neighbours(case);
+    let named = factor(value, case.dims, error).or_else(|| factor(value, &around(), error));
+    let in_bf16 = || factor_in_bf16(value, case.dims, error).or_else(|| factor_in_bf16(value, &around(), error));
+    named.or_else(|| if case.dtypes.contains(&DType::Bf16) { in_bf16() } else { None })
 }
 
 fn neighbours(case: &Case<'_>) -> Vec<usize> {

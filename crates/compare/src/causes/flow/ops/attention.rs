@@ -196,6 +196,9 @@ impl Op for Probabilities {
     }
 }
 
+/// Rows looked at before all are read.
+const FEW_ROWS: usize = 4;
+
 /// Rows of non-negative numbers that add up to 1, or are masked altogether.
 fn are_probabilities(values: &[f64], keys: usize) -> bool {
     keys > 1
@@ -370,6 +373,10 @@ impl Op for Mixture {
             let Some(sizes) = Sizes::of_probabilities(&site.scene.entries()[p].dims) else { continue };
             let elements = site.out.reference.len();
             if !elements.is_multiple_of((sizes.batch * sizes.heads * sizes.queries).max(1)) {
+                continue;
+            }
+            let first = site.scene.beginning(p, FEW_ROWS * sizes.keys);
+            if !first.is_some_and(|first| are_probabilities(&first, sizes.keys)) {
                 continue;
             }
             let Some(weights) = site.load(p).filter(|weights| are_probabilities(&weights.reference, sizes.keys)) else { continue };

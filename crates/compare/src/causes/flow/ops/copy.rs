@@ -20,7 +20,6 @@ impl Op for Copy {
             if from < to || from > 16 * to {
                 continue;
             }
-            let Some(loaded) = site.load(input) else { continue };
             for rows in &out_rows {
                 for inner in Rows::all(dims) {
                     if inner.rows != rows.rows || inner.features < rows.features {
@@ -28,7 +27,11 @@ impl Op for Copy {
                     }
                     let step = if inner.features == rows.features { 1 } else { rows.features };
                     for offset in (0..=inner.features - rows.features).step_by(step.max(1)) {
-                        learned.extend(slice(site, input, &loaded, rows, &inner, offset));
+                        if promises(site, input, rows, &inner, offset)
+                            && let Some(loaded) = site.load(input)
+                        {
+                            learned.extend(slice(site, input, &loaded, rows, &inner, offset));
+                        }
                     }
                 }
             }
@@ -37,18 +40,34 @@ impl Op for Copy {
     }
 }
 
+/// Single values that are compared before a tensor is read.
+const FEW: usize = 6;
+
+fn place(rows: &Rows, inner: &Rows, offset: usize, at: usize) -> usize {
+    inner.at(at / rows.features * inner.features + offset + at % rows.features)
+}
+
+fn promises(site: &Site<'_>, input: usize, rows: &Rows, inner: &Rows, offset: usize) -> bool {
+    let picked: Vec<usize> = sample(rows.count()).into_iter().take(FEW).collect();
+    let places: Vec<usize> = picked.iter().map(|at| place(rows, inner, offset, *at)).collect();
+    let Some(given) = site.scene.pick(input, &places) else { return false };
+    let wanted: Vec<f64> = picked.iter().map(|at| site.out.reference[rows.at(*at)]).collect();
+    // Zeros are copies of all others.
+    roughly(given.iter().copied(), wanted.iter().copied(), site.floor[1]) || wanted.iter().all(|value| *value == 0.0)
+}
+
 fn slice(site: &Site<'_>, input: usize, loaded: &Arc<crate::causes::Loaded>, rows: &Rows, inner: &Rows, offset: usize) -> Option<Learned> {
-    let place = |at: usize| inner.flat[at / rows.features * inner.features + offset + at % rows.features] as usize;
-    let picked = sample(rows.flat.len());
+    let place = |at: usize| place(rows, inner, offset, at);
+    let picked = sample(rows.count());
     let made = picked.iter().map(|at| loaded.reference[place(*at)]);
-    let wanted = picked.iter().map(|at| site.out.reference[rows.flat[*at] as usize]);
+    let wanted = picked.iter().map(|at| site.out.reference[rows.at(*at)]);
     if !roughly(made, wanted, site.floor[1]) {
         return None;
     }
     let name = &site.scene.entries()[input].name;
     let part = if inner.features == rows.features { String::new() } else { format!("[.., {offset}:{}]", offset + rows.features) };
-    let map: Vec<u32> = (0..rows.flat.len()).map(|at| place(at) as u32).collect();
-    let (loaded, rows) = (loaded.clone(), rows.clone());
+    let map: Vec<u32> = (0..rows.count()).map(|at| place(at) as u32).collect();
+    let (loaded, rows) = (loaded.clone(), *rows);
     Some(Learned {
         formula: format!("{name}{part}"),
         inputs: vec![input],

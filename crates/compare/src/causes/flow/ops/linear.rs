@@ -43,13 +43,13 @@ impl Product {
         let (x, w) = (of(&self.input, side), self.weight(side));
         let inner = self.from.features;
         let at = |i: usize| if self.turned { i * self.to.features + feature } else { feature * inner + i };
-        self.summed.clone().map(|i| x[self.from.flat[row * inner + i] as usize] * w[at(i)]).sum()
+        self.summed.clone().map(|i| x[self.from.at(row * inner + i)] * w[at(i)]).sum()
     }
 
     fn every(&self, side: Which) -> Vec<f64> {
         let (inner, outer) = (self.from.features, self.to.features);
         let (x, w) = (self.from.gather(of(&self.input, side)), self.weight(side));
-        let mut made = vec![0.0; self.to.flat.len()];
+        let mut made = vec![0.0; self.to.count()];
         for (row, out) in x.chunks_exact(inner).zip(made.chunks_exact_mut(outer)) {
             if self.turned {
                 for (x, w) in row.iter().zip(w.chunks_exact(outer)).take(self.summed.end).skip(self.summed.start) {
@@ -117,7 +117,7 @@ fn of_input(site: &Site<'_>, input: &Input, outs: &[Rows]) -> Vec<Learned> {
                     let fits = from.rows == to.rows && from.features == inner && to.features == outer;
                     if fits && from.rows * inner * outer <= MOST_WORK {
                         let Some(weight) = site.load(parameter) else { continue };
-                        let (values, from, to) = (input.values.clone(), from.clone(), to.clone());
+                        let (values, to) = (input.values.clone(), *to);
                         let product = Product { input: values, weight, from, to, turned, summed: 0..inner, coarse: None };
                         learned.extend(made(site, input, parameter, product));
                     }
@@ -136,7 +136,7 @@ fn made(site: &Site<'_>, input: &Input, parameter: usize, product: Product) -> O
     let (mut error, mut energy) = (0.0, 0.0);
     for i in 0..TRIED {
         let (row, other, feature) = ((i * 7919) % rows, (i * 7919 + 1) % rows, (i * 104_729) % product.to.features);
-        let wanted = |row: usize| site.out.reference[product.to.flat[row * product.to.features + feature] as usize];
+        let wanted = |row: usize| site.out.reference[product.to.at(row * product.to.features + feature)];
         let one = |row: usize| product.one(Which::Reference, row, feature);
         let (made, wanted) = if rows > 1 { (one(row) - one(other), wanted(row) - wanted(other)) } else { (one(row), wanted(row)) };
         error += (made - wanted) * (made - wanted);
@@ -217,7 +217,7 @@ const GLANCED: usize = 96;
 impl Glance {
     fn of(site: &Site<'_>, product: &Product) -> Self {
         let Rows { rows, features, .. } = product.to;
-        let has = |row: usize, feature: usize| site.out.candidate[product.to.flat[row * features + feature] as usize];
+        let has = |row: usize, feature: usize| site.out.candidate[product.to.at(row * features + feature)];
         let places = (0..GLANCED).map(|i| [(i * 7919) % rows, (i * 7919 + 1) % rows, (i * 104_729) % features]);
         let both = |at: [usize; 3]| (at, has(at[0], at[2]) - has(at[1], at[2]), Self::made(product, at));
         Self { places: places.map(both).collect() }

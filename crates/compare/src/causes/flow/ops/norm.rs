@@ -64,14 +64,33 @@ impl Op for Norm {
             if dims.last() != Some(&channels) || dims.iter().product::<usize>() != elements {
                 continue;
             }
-            let Some(loaded) = site.load(input) else { continue };
+            // A few rows rule out nearly every input, without reading it whole.
+            let Some(given) = site.scene.beginning(input, FEW_ROWS * channels) else { continue };
             for centred in [false, true] {
-                learned.extend(fitted(site, input, &loaded, channels, centred));
+                if promises(&site.out.reference, &given, channels, centred)
+                    && let Some(loaded) = site.load(input)
+                {
+                    learned.extend(fitted(site, input, &loaded, channels, centred));
+                }
             }
         }
         learned
     }
 }
+
+/// Rows that are looked at before all of them are.
+const FEW_ROWS: usize = 16;
+
+/// Whether a norm makes the first rows of the output from those of an input, with a weight a channel that they share.
+fn promises(wanted: &[f64], given: &[f64], channels: usize, centred: bool) -> bool {
+    let wanted = &wanted[..given.len().min(wanted.len())];
+    let normed = normalise(given, channels, Shape { centred, epsilon: EPSILONS[0], outside: false, unbiased: false });
+    let affine = regress(&normed, wanted, channels, centred);
+    roughly(apply(&normed, &affine, channels).into_iter(), wanted.iter().copied(), ROUGHLY)
+}
+
+/// What the first epsilon misses by more, no other comes near.
+const ROUGHLY: f64 = 0.2;
 
 fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, centred: bool) -> Option<Learned> {
     let wanted = &site.out.reference;
@@ -81,8 +100,7 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
         let normed = normalise(&loaded.reference, channels, shape);
         let affine = regress(&normed, wanted, channels, centred);
         let made = apply(&normed, &affine, channels);
-        // What the first epsilon misses by far, no other comes near.
-        if best.is_none() && !roughly(made.iter().copied(), wanted.iter().copied(), 0.2) {
+        if best.is_none() && !roughly(made.iter().copied(), wanted.iter().copied(), ROUGHLY) {
             return None;
         }
         let error: f64 = made.iter().zip(wanted).map(|(made, wanted)| (made - wanted) * (made - wanted)).sum();

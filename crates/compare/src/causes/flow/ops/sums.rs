@@ -6,6 +6,7 @@ use crate::{
         Loaded,
         flow::{Site, of},
         functions::FUNCTIONS,
+        scattered,
     },
     layout::Which,
 };
@@ -20,11 +21,11 @@ impl Op for Sums {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
         let elements = site.out.reference.len();
         let same = |at: &usize| site.scene.entries()[*at].dims.iter().product::<usize>() == elements;
-        let terms: Vec<(usize, Arc<Loaded>)> =
-            site.before.iter().copied().filter(same).filter_map(|at| Some((at, site.load(at)?))).collect();
-        let picked = sample(elements);
-        let sampled: Vec<Vec<f64>> = terms.iter().map(|(_, term)| picked.iter().map(|at| term.reference[*at]).collect()).collect();
-        let wanted: Vec<f64> = picked.iter().map(|at| site.out.reference[*at]).collect();
+        // Nothing is read whole before a few values of it have promised something.
+        let sketched = site.before.iter().copied().filter(same).filter_map(|at| Some((at, site.scene.sketch(at)?[0].to_vec())));
+        let (terms, sampled): (Vec<usize>, Vec<Vec<f64>>) = sketched.unzip();
+        let wanted: Vec<f64> = scattered(elements).map(|at| site.out.reference[at]).collect();
+        let whole = |at: usize| site.load(terms[at]).map(|loaded| (terms[at], loaded));
         let enough = site.floor[1] * site.floor[1] * wanted.iter().map(|wanted| wanted * wanted).sum::<f64>();
         // Thousands of sums are tried: most are given up after a few values.
         let near = |made: &mut dyn Iterator<Item = f64>| {
@@ -42,15 +43,16 @@ impl Op for Sums {
             for b in a + 1..terms.len() {
                 let (x, y) = (&sampled[a], &sampled[b]);
                 if near(&mut x.iter().zip(y).map(|(x, y)| x + y)) {
-                    learned.push(sum(site, &[&terms[a], &terms[b]]));
+                    learned.extend(whole(a).zip(whole(b)).map(|(a, b)| sum(site, &[&a, &b])));
                 }
                 if near(&mut x.iter().zip(y).map(|(x, y)| x * y)) {
-                    learned.push(product(site, &terms[a], &terms[b], None));
+                    learned.extend(whole(a).zip(whole(b)).map(|(a, b)| product(site, &a, &b, None)));
                 }
                 for (function, activated) in FUNCTIONS.iter().zip(&activated) {
                     for (active, plain) in [(a, b), (b, a)] {
                         if near(&mut activated[active].iter().zip(&sampled[plain]).map(|(x, y)| x * y)) {
-                            learned.push(product(site, &terms[active], &terms[plain], Some(function)));
+                            let both = whole(active).zip(whole(plain));
+                            learned.extend(both.map(|(active, plain)| product(site, &active, &plain, Some(function))));
                         }
                     }
                 }
@@ -61,8 +63,9 @@ impl Op for Sums {
             for a in 0..few {
                 for b in a + 1..few {
                     for c in b + 1..few {
-                        if near(&mut (0..picked.len()).map(|i| sampled[a][i] + sampled[b][i] + sampled[c][i])) {
-                            learned.push(sum(site, &[&terms[a], &terms[b], &terms[c]]));
+                        if near(&mut (0..wanted.len()).map(|i| sampled[a][i] + sampled[b][i] + sampled[c][i])) {
+                            let all = whole(a).zip(whole(b)).zip(whole(c));
+                            learned.extend(all.map(|((a, b), c)| sum(site, &[&a, &b, &c])));
                         }
                     }
                 }

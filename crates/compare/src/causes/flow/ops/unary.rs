@@ -7,6 +7,7 @@ use crate::{
         constants::short,
         flow::{Site, of},
         functions::{self, FUNCTIONS, softcap},
+        scattered,
     },
     layout::Which,
 };
@@ -20,25 +21,30 @@ const CAPS: [f64; 6] = [15.0, 20.0, 30.0, 50.0, 100.0, 5.0];
 impl Op for Unary {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
         let elements = site.out.reference.len();
-        let picked = sample(elements);
-        let wanted: Vec<f64> = picked.iter().map(|at| site.out.reference[*at]).collect();
+        let wanted: Vec<f64> = scattered(elements).map(|at| site.out.reference[at]).collect();
         let mut learned = Vec::new();
         for &input in &site.before {
             if site.scene.entries()[input].dims.iter().product::<usize>() != elements {
                 continue;
             }
-            let Some(loaded) = site.load(input) else { continue };
-            let given: Vec<f64> = picked.iter().map(|at| loaded.reference[*at]).collect();
+            let Some([given, _]) = site.scene.sketch(input) else { continue };
             let near = |f: &dyn Fn(f64) -> f64| roughly(given.iter().map(|x| f(*x)), wanted.iter().copied(), site.floor[1]);
+            let (xy, xx) = given.iter().zip(&wanted).fold((0.0, 0.0), |(xy, xx), (x, y)| (xy + x * y, xx + x * x));
+            let s = xy / xx;
+            let factor = s.is_finite() && s != 0.0 && near(&|x| s * x);
+            let of_library = FUNCTIONS.iter().any(|function| near(&function.of)) || CAPS.into_iter().any(|cap| near(&|x| softcap(x, cap)));
+            // Read whole only when a few values have promised something.
+            if !factor && !of_library {
+                continue;
+            }
+            let Some(loaded) = site.load(input) else { continue };
             for function in FUNCTIONS.iter().filter(|function| near(&function.of)) {
                 learned.push(made(site, input, &loaded, function.name.to_owned(), function.of));
             }
             for cap in CAPS.into_iter().filter(|cap| near(&|x| softcap(x, *cap))) {
                 learned.push(made(site, input, &loaded, format!("softcap {cap}"), move |x| softcap(x, cap)));
             }
-            let (xy, xx) = given.iter().zip(&wanted).fold((0.0, 0.0), |(xy, xx), (x, y)| (xy + x * y, xx + x * x));
-            let s = xy / xx;
-            if s.is_finite() && s != 0.0 && near(&|x| s * x) {
+            if factor {
                 // Over all values, now that it is believed on a few.
                 let all = loaded.reference.iter().zip(&site.out.reference);
                 let (xy, xx) = all.fold((0.0, 0.0), |(xy, xx), (x, y)| (xy + x * y, xx + x * x));
