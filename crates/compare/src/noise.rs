@@ -35,7 +35,7 @@ pub const AMPLIFICATION: f64 = 5.0;
 
 /// A slice whose own norm is below this fraction of the typical slice is measured against the typical one: nearly empty channels have no
 /// scale of their own. Nor have slices of a few elements, which may be small by chance: of `n` elements the fraction is `1 / sqrt(n)`
-/// where that is more, so that a single token's channels are measured as its elements are.
+/// where that is more.
 const QUIET_SLICE: f64 = 0.1;
 
 /// Half the distance from 1 to the next value, or `None` for what is compared exactly.
@@ -93,7 +93,9 @@ pub fn measures(totals: &Totals) -> Measures {
     for profile in &totals.profiles {
         let (median, worst) = relative(profile, totals.count);
         typical = typical.max(median);
-        slice = slice.max(worst);
+        if each(profile, totals.count) >= SLICE {
+            slice = slice.max(worst);
+        }
     }
     [whole, typical, slice.max(whole), element(totals)]
 }
@@ -130,9 +132,17 @@ fn against_channels(channels: &Profile, count: u64) -> Option<f64> {
     ratios.map(|(error, energy)| error / (energy.max(typical) / each).sqrt()).reduce(f64::max)
 }
 
+/// Fewer elements than this are no slice but elements, and measured as such: their errors do not average out.
+const SLICE: f64 = 8.0;
+
+/// How many elements a slice has.
+fn each(profile: &Profile, count: u64) -> f64 {
+    count as f64 / profile.energy.len().max(1) as f64
+}
+
 /// Median and maximum of the relative errors of an axis's slices, of `count` elements together.
 fn relative(profile: &Profile, count: u64) -> (f64, f64) {
-    let each = (count as f64 / profile.energy.len().max(1) as f64).max(1.0);
+    let each = each(profile, count).max(1.0);
     // The median, not the mean: one outlier channel must not make all the others look quiet.
     let quiet = (QUIET_SLICE * QUIET_SLICE).max(1.0 / each) * median(&mut profile.energy.clone());
     let mut errors: Vec<f64> = profile
@@ -217,7 +227,7 @@ mod tests {
             profiles: vec![profile(&energy)],
             ..Totals::default()
         };
-        assert!((measures(&totals(64))[2] - 1e-6).abs() < 1e-12);
+        assert!((measures(&totals(64))[2] - 1e-6).abs() < 1e-12, "only the element measure looks at single elements");
         assert!(measures(&totals(64 * 1000))[2] > 9e-6, "a thousand elements are not small by chance");
     }
 

@@ -27,7 +27,7 @@ struct Grid {
 const GRIDS: [Grid; 3] = [
     Grid { dtype: DType::Bf16, digits: 8, smallest: -126, largest: 3.389_531_389_251_535_5e38 },
     Grid { dtype: DType::F16, digits: 11, smallest: -14, largest: 65504.0 },
-    Grid { dtype: DType::F32, digits: 24, smallest: -126, largest: f32::MAX as f64 },
+    Grid { dtype: DType::F32, digits: 24, smallest: -126, largest: 3.402_823_466_385_288_6e38 },
 ];
 
 impl Grid {

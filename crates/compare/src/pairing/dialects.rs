@@ -36,7 +36,7 @@ fn t5(name: &str) -> Option<String> {
     let segments: Vec<&str> = name.split('.').collect();
     let at = segments.windows(3).position(|three| three[0] == "block" && three[2] == "layer" && is_number(three[1]))?;
     let (number, part) = (segments.get(at + 3)?, segments.get(at + 4)?);
-    let decoder = segments[..at].iter().any(|segment| *segment == "decoder");
+    let decoder = segments[..at].contains(&"decoder");
     let part = match (*part, *number) {
         ("layer_norm", "0") => "attn_norm",
         ("layer_norm", "1") if decoder => "cross_attn_norm",
