@@ -292,7 +292,8 @@ fn gates_in_each_others_place_behind_a_fault_are_a_second_one() {
 
 #[test]
 fn ranks_whose_sum_was_never_used_lack_an_all_reduce() {
-    let (x, parts) = (normal(ROWS * CHANNELS, 1), [2, 3].map(|seed| normal(ROWS * CHANNELS, seed)));
+    // A residual stream is larger than what one branch adds.
+    let (x, parts) = (map(&normal(ROWS * CHANNELS, 1), |x| 4.0 * x), [2, 3].map(|seed| normal(ROWS * CHANNELS, seed)));
     let plus = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<f64>>();
     let whole = plus(&parts[0], &parts[1]);
     let reference = [("x", x.clone()), ("branch", whole.clone()), ("sum", plus(&x, &whole))];

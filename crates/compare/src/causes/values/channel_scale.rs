@@ -38,6 +38,11 @@ fn factors(case: &Case<'_>) -> Examined {
     if (fit.changed as f64) < LEAST_CHANGED * fit.groups.count as f64 {
         return Err(format!("only {} channels have a factor", of(fit.changed, fit.groups.count)).into());
     }
+    // Some as they were and the others gone: a place, and what happened there.
+    let kept_or_gone = |factor: &f64| factor.abs() <= case.noise[2] || (factor - 1.0).abs() <= 2.0 * case.noise[2];
+    if fit.factors.iter().all(kept_or_gone) && fit.changed < fit.groups.count {
+        return Err("some channels are zero and the others as they were".into());
+    }
     let (range, said, axes) = (fit.range(), fit.groups.said(), fit.groups.kept());
     let weight = weight(case, &fit.factors);
     let meaning = match &weight {
