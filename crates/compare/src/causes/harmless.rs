@@ -3,10 +3,15 @@
 //! A divergence is harmless when its cause is one that later ops can undo, and everything that was computed from it agrees. What was computed
 //! from it is known where formulas were found, and some op must be known to take it; beyond that every tensor recorded after the last diverged one must agree,
 //! down to the end of the run, so that no path is left uncovered.
+//!
+//! Undone is not drowned. A wrong attention whose output is small beside the residual stream it is added to leaves a stream that agrees within
+//! bf16's rounding, and is wrong all the same. So every diverged tensor on the way must still be the reference's by such a cause, and a sum
+//! that carries the whole difference on has undone nothing.
 
 use super::flow::Flow;
 use crate::{
-    report::{PairReport, Report},
+    noise,
+    report::{Cause, PairReport, Report},
     verdict::{Origin, Verdict},
 };
 
@@ -16,14 +21,24 @@ const UNDONE: [&str; 9] = ["permuted", "transposed", "rotated", "swapped", "chan
 /// A cause explains everything.
 const ALL: f64 = 0.99;
 
-pub(super) fn mark(report: &mut Report, flows: &[Option<Flow>]) {
+/// A difference that keeps this share of its size was passed on, not undone.
+const PASSED_ON: f64 = 0.5;
+
+/// Where no op is known to take what diverged, only tensors this far below the floor say that it was undone: a difference that is drowned
+/// stays near it. Or those that are no further apart than what came before.
+const CALM: f64 = 0.25;
+const AS_BEFORE: f64 = 2.0;
+
+/// `examine` says why a pair differs that has no causes yet, because it inherited its difference.
+pub(super) fn mark(report: &mut Report, flows: &[Option<Flow>], examine: impl Fn(usize) -> Vec<Cause>) {
     let computed: Vec<usize> = (0..report.pairs.len()).filter(|at| !report.pairs[*at].parameter).collect();
     let diverged: Vec<usize> = computed.iter().copied().filter(|at| report.pairs[*at].verdict == Verdict::Diverged).collect();
     let groups = groups(report, flows, &diverged);
     let mut all_harmless = true;
     for (nth, group) in groups.iter().enumerate() {
         let last_group = nth + 1 == groups.len();
-        match agrees_at(report, flows, group, last_group) {
+        let agrees = agrees_at(report, flows, group, last_group).filter(|_| all_undone(report, group, &examine));
+        match agrees {
             Some(name) => group.iter().for_each(|at| make_harmless(&mut report.pairs[*at], &name)),
             None => all_harmless = false,
         }
@@ -57,9 +72,37 @@ fn groups(report: &Report, flows: &[Option<Flow>], diverged: &[usize]) -> Vec<Ve
 fn consumer(report: &Report, flows: &[Option<Flow>], group: &[usize], end: usize) -> Option<usize> {
     let last = *group.last()?;
     (last + 1..end).find(|at| {
-        let takes = |flow: &Flow| flow.inputs.iter().any(|input| group.contains(input));
+        let takes = |flow: &Flow| flow.inputs.iter().any(|input| group.contains(input)) && !passes_on(report, flow, group, *at);
         report.pairs[*at].verdict.agrees() && flows[*at].as_ref().is_some_and(takes)
     })
+}
+
+/// Whether a sum differs by as much as what it adds up: then it is only large beside it.
+fn passes_on(report: &Report, flow: &Flow, group: &[usize], at: usize) -> bool {
+    let size = |at: usize| report.pairs[at].totals.as_ref().and_then(|totals| totals.mse).map(f64::sqrt);
+    let of_terms = flow.inputs.iter().filter(|input| group.contains(input)).filter_map(|input| size(*input)).fold(0.0, f64::max);
+    flow.formula.contains(" + ") && size(at).is_some_and(|size| size >= PASSED_ON * of_terms)
+}
+
+/// Every tensor on the way is the reference's by a cause that can be undone, also those that inherited it.
+fn all_undone(report: &Report, group: &[usize], examine: impl Fn(usize) -> Vec<Cause>) -> bool {
+    let causes: Vec<Vec<Cause>> = group
+        .iter()
+        .map(|at| &report.pairs[*at])
+        .zip(group)
+        .map(|(pair, at)| if pair.causes.is_empty() { examine(*at) } else { pair.causes.clone() })
+        .collect();
+    let best: Vec<&Cause> = causes.iter().filter_map(|causes| causes.first()).collect();
+    best.len() == group.len() && best.iter().all(|cause| undoes(cause) && (cause.kind != "rotated" || turned_alike(cause, &best)))
+}
+
+/// Of all rotations only a constant offset cancels, and only where queries and keys have the same.
+fn turned_alike(cause: &Cause, group: &[&Cause]) -> bool {
+    let offset = |cause: &Cause| {
+        (cause.kind == "rotated" && cause.details["parameter"] == "offset").then(|| cause.details["value"].as_f64()).flatten()
+    };
+    let same = |own: f64| group.iter().filter_map(|cause| offset(cause)).filter(|other| (other - own).abs() < 0.01).count() > 1;
+    offset(cause).is_some_and(same)
 }
 
 /// Where a group agrees again, when it is harmless.
@@ -83,14 +126,28 @@ fn agrees_at(report: &Report, flows: &[Option<Flow>], group: &[usize], last_grou
     if !flows.iter().flatten().any(taken) && group.iter().all(|at| flows[*at].is_none()) {
         return None;
     }
-    let mut after = report.pairs[last + 1..].iter().filter(|pair| !pair.parameter).peekable();
+    let first = *group.first()?;
+    let computed = |pair: &&PairReport| !pair.parameter;
+    let before = report.pairs[..first].iter().filter(computed).filter_map(whole).fold(0.0, f64::max);
+    let calm = |pair: &PairReport| {
+        let floor = noise::floor(pair.dtypes, 0).map_or(0.0, |floor| floor[0]);
+        pair.verdict.agrees() && whole(pair).is_none_or(|whole| whole <= (CALM * floor).max(AS_BEFORE * before))
+    };
+    let mut after = report.pairs[last + 1..].iter().filter(computed).peekable();
     let next = after.peek()?.name.clone();
-    (last_group && after.all(|pair| pair.verdict.agrees())).then_some(next)
+    (last_group && after.all(calm)).then_some(next)
+}
+
+fn whole(pair: &PairReport) -> Option<f64> {
+    pair.totals.as_ref().and_then(|totals| totals.rel_l2)
 }
 
 fn is_undone(pair: &PairReport) -> bool {
-    let best = pair.causes.first();
-    best.is_some_and(|cause| UNDONE.contains(&cause.kind) && cause.explained.is_some_and(|explained| explained >= ALL))
+    pair.causes.first().is_some_and(undoes)
+}
+
+fn undoes(cause: &Cause) -> bool {
+    UNDONE.contains(&cause.kind) && cause.explained.is_some_and(|explained| explained >= ALL)
 }
 
 fn make_harmless(pair: &mut PairReport, agrees_at: &str) {

@@ -206,7 +206,8 @@ pub fn find(scene: &Scene<'_>, report: &mut Report) {
         let given = own::given(scene, at, |at| flows[at].is_some());
         report.pairs[at].causes = named(&examine_pair(scene, at, flows[at].as_ref(), given), flows[at].as_ref());
     }
-    harmless::mark(report, &flows);
+    let examine = |at: usize| named(&examine_pair(scene, at, flows[at].as_ref(), None), flows[at].as_ref());
+    harmless::mark(report, &flows, examine);
 }
 
 /// Everything that was tried on one pair, whatever its verdict; `None` when it cannot be examined.
