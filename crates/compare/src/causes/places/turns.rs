@@ -36,6 +36,9 @@ pub(super) struct Plan {
 /// `re + i im`
 pub(super) type Turn = (f64, f64);
 
+/// Of what a turn moves, how much may be a change of length: half of pure noise is.
+const STRETCHED: f64 = 0.25;
+
 impl Plan {
     pub(super) fn pairs(self) -> usize {
         self.turned / 2
@@ -57,12 +60,15 @@ impl Plan {
     pub(super) fn keeps_lengths(self, from: &[f64], to: &[f64], tolerance: f64, rms: f64) -> bool {
         let heads = from.len() / self.width;
         let (mut seen, mut wrong) = (0usize, 0usize);
+        let (mut stretched, mut moved) = (0.0, 0.0);
         for nth in 0..SAMPLE {
             let head = (super::near::hash(nth as u64) % heads as u64) as usize * self.width;
             let channel = (super::near::hash(nth as u64 + 7919) % self.width as u64) as usize;
             let same = if channel < self.turned {
                 let (a, b) = self.channels(channel % self.pairs());
                 let length = |values: &[f64]| values[head + a].hypot(values[head + b]);
+                stretched += (length(from) - length(to)).powi(2);
+                moved += (from[head + a] - to[head + a]).powi(2) + (from[head + b] - to[head + b]).powi(2);
                 (length(from) - length(to)).abs() <= tolerance * length(from).max(rms)
             } else {
                 super::near::close(from[head + channel], to[head + channel], rms, tolerance)
@@ -73,7 +79,8 @@ impl Plan {
                 return false;
             }
         }
-        seen > 0
+        // Under much noise a factor passes for a turn; but what is turned moves far more than its length changes.
+        seen > 0 && stretched <= STRETCHED * moved
     }
 
     /// Σ of `to * conj(from)` for every position and pair, over the pairs that `fits` allows, and how far the heads agree on it (0 to 1).

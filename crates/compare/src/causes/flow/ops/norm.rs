@@ -10,7 +10,7 @@ use crate::{
     },
     layout::Which,
 };
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 pub(super) struct Norm;
 
@@ -93,22 +93,22 @@ fn promises(wanted: &[f64], given: &[f64], channels: usize, centred: bool) -> bo
 const ROUGHLY: f64 = 0.2;
 
 fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, centred: bool) -> Option<Learned> {
-    let wanted = &site.out.reference;
-    let mut best: Option<(f64, Shape, Affine)> = None;
+    let (given, wanted) = telling_rows(&loaded.reference, &site.out.reference, channels);
+    let mut best: Option<(f64, Shape)> = None;
     for epsilon in EPSILONS {
         let shape = Shape { centred, epsilon, outside: false, unbiased: false };
-        let normed = normalise(&loaded.reference, channels, shape);
-        let affine = regress(&normed, wanted, channels, centred);
-        let made = apply(&normed, &affine, channels);
+        let normed = normalise(&given, channels, shape);
+        let made = apply(&normed, &regress(&normed, &wanted, channels, centred), channels);
         if best.is_none() && !roughly(made.iter().copied(), wanted.iter().copied(), ROUGHLY) {
             return None;
         }
-        let error: f64 = made.iter().zip(wanted).map(|(made, wanted)| (made - wanted) * (made - wanted)).sum();
-        if best.as_ref().is_none_or(|(least, ..)| error < 0.98 * least) {
-            best = Some((error, shape, affine));
+        let error: f64 = made.iter().zip(wanted.iter()).map(|(made, wanted)| (made - wanted) * (made - wanted)).sum();
+        if best.is_none_or(|(least, _)| error < 0.98 * least) {
+            best = Some((error, shape));
         }
     }
-    let (_, shape, affine) = best?;
+    let (_, shape) = best?;
+    let affine = regress(&normalise(&loaded.reference, channels, shape), &site.out.reference, channels, centred);
     let name = &site.scene.entries()[input].name;
     let kind = if centred { "LayerNorm" } else { "RMSNorm" };
     let made = |shape: Shape, affine: Affine| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
@@ -180,6 +180,26 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
     })
 }
 
+/// More rows say no more about epsilon.
+const TELLING: usize = 256;
+
+/// The rows that tell epsilons apart: the quietest feel it most, and as many spread evenly keep the weights honest.
+fn telling_rows<'a>(given: &'a [f64], wanted: &'a [f64], channels: usize) -> (Cow<'a, [f64]>, Cow<'a, [f64]>) {
+    let rows = given.len() / channels;
+    if rows <= 2 * TELLING {
+        return (Cow::Borrowed(given), Cow::Borrowed(wanted));
+    }
+    let square = |row: usize| given[row * channels..][..channels].iter().map(|x| x * x).sum::<f64>();
+    let mut by_size: Vec<(f64, usize)> = (0..rows).map(|row| (square(row), row)).collect();
+    by_size.select_nth_unstable_by(TELLING / 2, |a, b| a.0.total_cmp(&b.0));
+    let quiet = by_size[..TELLING / 2].iter().map(|(_, row)| *row);
+    let mut picked: Vec<usize> = quiet.chain((0..rows).step_by(rows / (TELLING / 2))).collect();
+    picked.sort_unstable();
+    picked.dedup();
+    let of = |values: &[f64]| picked.iter().flat_map(|row| values[row * channels..][..channels].to_vec()).collect::<Vec<f64>>();
+    (Cow::Owned(of(given)), Cow::Owned(of(wanted)))
+}
+
 fn normalise(values: &[f64], channels: usize, shape: Shape) -> Vec<f64> {
     let mut normed = Vec::with_capacity(values.len());
     for row in values.chunks_exact(channels) {
@@ -217,28 +237,38 @@ fn fit_epsilon(input: &[f64], output: &[f64], channels: usize, shape: Shape, aff
     Some(if (epsilon / power - 1.0).abs() < 0.2 { power } else { epsilon })
 }
 
-/// Least squares, channel by channel.
+/// Least squares, channel by channel; row by row, as the values lie.
 fn regress(normed: &[f64], wanted: &[f64], channels: usize, with_bias: bool) -> Affine {
-    let mut weight = vec![0.0; channels];
-    let mut bias = vec![0.0; channels];
-    let rows = normed.len() / channels;
-    for channel in 0..channels {
-        let at = |values: &[f64], row: usize| values[row * channels + channel];
-        let mean = |values: &[f64]| (0..rows).map(|row| at(values, row)).sum::<f64>() / rows as f64;
-        let (x0, y0) = if with_bias { (mean(normed), mean(wanted)) } else { (0.0, 0.0) };
-        let (mut xy, mut xx) = (0.0, 0.0);
-        for row in 0..rows {
-            let (x, y) = (at(normed, row) - x0, at(wanted, row) - y0);
-            xy += x * y;
-            xx += x * x;
+    let rows = (normed.len() / channels) as f64;
+    let means = |values: &[f64]| {
+        let mut mean = vec![0.0; channels];
+        if with_bias {
+            values.chunks_exact(channels).for_each(|row| mean.iter_mut().zip(row).for_each(|(mean, value)| *mean += value));
+            mean.iter_mut().for_each(|mean| *mean /= rows);
         }
-        weight[channel] = if xx > 0.0 { xy / xx } else { 0.0 };
-        bias[channel] = y0 - weight[channel] * x0;
+        mean
+    };
+    let (x0, y0) = (means(normed), means(wanted));
+    let (mut xy, mut xx) = (vec![0.0; channels], vec![0.0; channels]);
+    for (x, y) in normed.chunks_exact(channels).zip(wanted.chunks_exact(channels)) {
+        for channel in 0..channels {
+            let (x, y) = (x[channel] - x0[channel], y[channel] - y0[channel]);
+            xy[channel] += x * y;
+            xx[channel] += x * x;
+        }
     }
-    Affine { weight, bias: with_bias.then_some(bias) }
+    let weight: Vec<f64> = xy.iter().zip(&xx).map(|(xy, xx)| if *xx > 0.0 { xy / xx } else { 0.0 }).collect();
+    let bias = with_bias.then(|| (0..channels).map(|channel| y0[channel] - weight[channel] * x0[channel]).collect());
+    Affine { weight, bias }
 }
 
 fn apply(normed: &[f64], affine: &Affine, channels: usize) -> Vec<f64> {
-    let bias = |channel: usize| affine.bias.as_ref().map_or(0.0, |bias| bias[channel]);
-    normed.iter().enumerate().map(|(at, x)| x * affine.weight[at % channels] + bias(at % channels)).collect()
+    let mut made = Vec::with_capacity(normed.len());
+    for row in normed.chunks_exact(channels) {
+        match &affine.bias {
+            Some(bias) => made.extend(row.iter().zip(&affine.weight).zip(bias).map(|((x, weight), bias)| x * weight + bias)),
+            None => made.extend(row.iter().zip(&affine.weight).map(|(x, weight)| x * weight)),
+        }
+    }
+    made
 }
