@@ -528,7 +528,7 @@ unsafe fn sums<const SIZE: usize>(from: &Wide, n: usize, next: [*const u8; 2], s
         // SAFETY: eight numbers from i can be read, says the caller.
         let load = |at: *const f32, half: usize| unsafe { _mm256_cvtps_pd(_mm_loadu_ps(at.add(i + 4 * half))) };
         let mut d = [_mm256_setzero_pd(); 2];
-        for k in 0..2 {
+        for (k, d) in d.iter_mut().enumerate() {
             // SAFETY: nothing happens here, but that no load moves across it: with all of them first, sums are moved out of their registers.
             unsafe { asm!("", options(nostack, preserves_flags)) };
             let (x, y) = (load(from.r, k), load(from.c, k));
@@ -536,9 +536,9 @@ unsafe fn sums<const SIZE: usize>(from: &Wide, n: usize, next: [*const u8; 2], s
             c = _mm256_add_pd(c, y);
             r_squares = _mm256_fmadd_pd(x, x, r_squares);
             c_squares = _mm256_fmadd_pd(y, y, c_squares);
-            d[k] = abs(_mm256_sub_pd(y, x));
-            apart = _mm256_add_pd(apart, d[k]);
-            squares = _mm256_fmadd_pd(d[k], d[k], squares);
+            *d = abs(_mm256_sub_pd(y, x));
+            apart = _mm256_add_pd(apart, *d);
+            squares = _mm256_fmadd_pd(*d, *d, squares);
         }
         let size = [load(from.sizes, 0), load(from.sizes, 1)];
         // Two fractions as one: a division takes as long as all the rest. The range of f32, squared, is far inside that of f64.
