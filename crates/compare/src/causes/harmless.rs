@@ -121,8 +121,12 @@ fn agrees_at(report: &Report, flows: &[Option<Flow>], group: &[usize], last_grou
     if let Some(at) = consumer(report, flows, group, report.pairs.len()) {
         return Some(report.pairs[at].name.clone());
     }
-    // Without any op that is known to take it or to make it, nothing says that what comes after depends on it at all.
     let taken = |flow: &Flow| flow.inputs.iter().any(|input| group.contains(input));
+    let drowned = |at: usize| flows[at].as_ref().is_some_and(|flow| taken(flow) && passes_on(report, flow, group, at));
+    if (last + 1..report.pairs.len()).any(drowned) {
+        return None;
+    }
+    // Without any op that is known to take it or to make it, nothing says that what comes after depends on it at all.
     if !flows.iter().flatten().any(taken) && group.iter().all(|at| flows[*at].is_none()) {
         return None;
     }

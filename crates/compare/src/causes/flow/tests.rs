@@ -131,6 +131,21 @@ fn a_residual_sum_carries_what_it_is_given() {
 }
 
 #[test]
+fn what_is_drowned_in_a_residual_stream_is_not_harmless() {
+    let (x, branch) = (normal(ROWS * CHANNELS, 1), map(&normal(ROWS * CHANNELS, 2), |b| bf16(0.01 * b)));
+    let x = map(&x, bf16);
+    let wrong = map(&branch, |b| bf16(1.1 * b));
+    let sum = |branch: &[f64]| x.iter().zip(branch).map(|(x, b)| bf16(x + b)).collect::<Vec<_>>();
+    let (of_reference, of_candidate) = (sum(&branch), sum(&wrong));
+    let report = report_as(
+        DType::Bf16,
+        &[recorded("x", x.clone(), x.clone()), recorded("branch", branch, wrong), recorded("sum", of_reference, of_candidate)],
+    );
+    assert_eq!(pair(&report, "sum").verdict, Verdict::Rounding, "{:?} {:?}", pair(&report, "sum").totals, pair(&report, "sum").causes);
+    assert_eq!((pair(&report, "branch").verdict, pair(&report, "branch").origin), (Verdict::Diverged, Some(Origin::Own)));
+}
+
+#[test]
 fn one_wrong_constant_among_many_is_no_harmless_difference() {
     let constants: Vec<Recorded> = ["a", "b", "c", "d", "e"]
         .into_iter()

@@ -619,8 +619,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
+        // Of two pairs only one turns otherwise, which is a place as well; from three on it is a turn.
         #[test]
-        fn another_theta_is_found_at_any_size(b in 1usize..3, h in 1usize..5, s in 6usize..24, half in 2usize..9, seed in 0u64..100) {
+        fn another_theta_is_found_at_any_size(b in 1usize..3, h in 1usize..5, s in 6usize..24, half in 3usize..9, seed in 0u64..100) {
             let dims = [b, h, s, 2 * half];
             let count: usize = dims.iter().product();
             for pairing in Pairing::BOTH {

@@ -6,7 +6,7 @@ use crate::{
         Loaded,
         array::{median, rms},
         constants::short,
-        flow::{Site, of},
+        flow::{Site, of, own_floor},
     },
     layout::Which,
 };
@@ -78,6 +78,9 @@ impl Op for Norm {
     }
 }
 
+/// Rows were chosen that are worse than most: so many times the floor of the whole may be left in them.
+const HOPELESS: f64 = 16.0;
+
 /// Rows that are looked at before all of them are.
 const FEW_ROWS: usize = 16;
 
@@ -107,7 +110,12 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
             best = Some((error, shape));
         }
     }
-    let (_, shape) = best?;
+    let (error, shape) = best?;
+    // A residual stream is roughly a norm of what it was a layer before; all of it is read only where these rows leave little.
+    let floor = own_floor(site.scene.entries()[site.pair].dtypes[0], channels)?;
+    if error.sqrt() > HOPELESS * floor[0] * wanted.iter().map(|wanted| wanted * wanted).sum::<f64>().sqrt() {
+        return None;
+    }
     let affine = regress(&normalise(&loaded.reference, channels, shape), &site.out.reference, channels, centred);
     let name = &site.scene.entries()[input].name;
     let kind = if centred { "LayerNorm" } else { "RMSNorm" };
