@@ -122,22 +122,21 @@ pub(super) fn of(loaded: &Loaded, side: Which) -> &[f64] {
     }
 }
 
-/// Values that are looked at in all; the other pairs are judged by size alone. A bound on time: seconds, however much is recorded.
-const MOST_VALUES: usize = 1 << 25;
+/// Values that are looked at in all before later pairs are judged by size alone: a bound on time, far above what people record to debug.
+const MOST_VALUES: usize = 1 << 26;
 
-/// The formulas of every pair that differs: those around the first divergence first, then those before.
+/// The formulas of every pair that differs.
 pub(super) fn every(scene: &Scene<'_>) -> Vec<Option<Flow>> {
-    let entries = scene.entries();
-    let diverged = entries.iter().position(|entry| entry.verdict == Verdict::Diverged).unwrap_or(0);
-    let begin = diverged.saturating_sub(REACH / 4);
-    let mut wanted = vec![false; entries.len()];
     let mut seen = 0;
-    for at in (begin..entries.len()).chain(0..begin) {
-        if matches!(entries[at].verdict, Verdict::Rounding | Verdict::Diverged) {
-            seen += entries[at].dims.iter().product::<usize>();
-            wanted[at] = seen <= MOST_VALUES;
-        }
-    }
+    let wanted: Vec<bool> = (scene.entries().iter())
+        .map(|entry| {
+            let differs = matches!(entry.verdict, Verdict::Rounding | Verdict::Diverged);
+            if differs {
+                seen += entry.dims.iter().product::<usize>();
+            }
+            differs && seen <= MOST_VALUES
+        })
+        .collect();
     wanted.par_iter().enumerate().map(|(pair, wanted)| wanted.then(|| of_pair(scene, pair)).flatten()).collect()
 }
 
