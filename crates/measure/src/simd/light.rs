@@ -26,7 +26,7 @@ const INFINITE: u32 = 0x7f80_0000;
 
 /// Below this relative difference two numbers are within a factor of two of each other: their difference is exact in `f32` (Sterbenz), and
 /// they have one sign. Also if it is only nearly known.
-const NARROW: f64 = 0.499;
+pub(super) const NARROW: f64 = 0.499;
 
 /// Beyond what roundings of `f32` can hide, as a fraction.
 const UNSURE: f64 = 1.0 / (1 << 22) as f64;
@@ -127,13 +127,13 @@ impl Found {
 /// The thresholds of `|c - r| / max(|r|, rms)`: times the number, and times the rms.
 #[derive(Clone, Copy)]
 pub(super) struct Local {
-    of_number: f32,
-    of_rms: f32,
+    pub(super) of_number: f32,
+    pub(super) of_rms: f32,
 }
 
 impl Local {
     /// `exact`: see [`threshold`].
-    fn new(limit: f64, rms: f64, exact: bool) -> Self {
+    pub(super) fn new(limit: f64, rms: f64, exact: bool) -> Self {
         Self { of_number: threshold(limit, exact), of_rms: down(limit * rms * (1.0 - UNSURE)) }
     }
 
@@ -175,13 +175,13 @@ impl Sum {
 }
 
 /// What a loop over close pairs looks for: only relative differences above the threshold;
-const RELATIVE: u8 = 0;
+pub(super) const RELATIVE: u8 = 0;
 /// differences above the threshold compared to the reference, which both kinds of largest one are;
-const REFERENCE: u8 = 1;
+pub(super) const REFERENCE: u8 = 1;
 /// relative ones, and compared to the reference ([`Local::of_number`]), each with its own threshold;
-const EITHER: u8 = 2;
+pub(super) const EITHER: u8 = 2;
 /// relative ones, and apart from them those above both thresholds of [`Local`].
-const LOCAL: u8 = 3;
+pub(super) const LOCAL: u8 = 3;
 
 /// A type whose numbers an f32 holds.
 pub(super) trait Narrow {
@@ -558,6 +558,28 @@ fn threshold(best: f64, exact: bool) -> f32 {
     down(best * if exact { 1.0 + BETWEEN } else { 1.0 - UNSURE })
 }
 
+/// The threshold of relative differences above the largest one so far.
+pub(super) fn limit_of<T: Narrow>(best: f64) -> f32 {
+    match best {
+        // Nothing is above 2; above 1 is what has two signs, which is seen as it is.
+        2.0.. => f32::INFINITY,
+        1.0 => 1.0,
+        _ => threshold(best, T::EIGHT_BITS && best < NARROW),
+    }
+}
+
+/// What to look for in close pairs.
+pub(super) fn how<T: Narrow>(asked: &Asked) -> u8 {
+    // Nothing is larger relative to the larger one of a pair than to the reference. Where the two largest so far are about the same, what is
+    // above either is rare whatever its size, and finding none says enough.
+    match (asked.rms > 0.0, asked.local > 0.9 * asked.relative) {
+        (false, _) => RELATIVE,
+        (true, true) if !T::EIGHT_BITS => REFERENCE,
+        (true, true) => EITHER,
+        (true, false) => LOCAL,
+    }
+}
+
 /// Everything about a block of finite numbers but its histograms; see [`Light`]. `None` when it is left to the other loops: it is not a
 /// multiple of 16, or has something that is not finite.
 #[target_feature(enable = "avx2,fma")]
@@ -570,24 +592,12 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
     }
     let best = asked.relative;
     let narrow = best < NARROW;
-    let limit = match best {
-        // Nothing is above 2; above 1 is what has two signs, which is seen as it is.
-        2.0.. => f32::INFINITY,
-        1.0 => 1.0,
-        _ => threshold(best, T::EIGHT_BITS && narrow),
-    };
+    let limit = limit_of::<T>(best);
     let tested = asked.rms > 0.0;
     // What is compared to a smaller reference than the rms is, compared to itself, a quotient above that one too: the gap holds for both.
     let exact = T::EIGHT_BITS && asked.local < NARROW && asked.local_is_quotient;
     let local = Local::new(asked.local, asked.rms, exact);
-    // Nothing is larger relative to the larger one of a pair than to the reference. Where the two largest so far are about the same, what is
-    // above either is rare whatever its size, and finding none says enough.
-    let how = match (tested, asked.local > 0.9 * best) {
-        (false, _) => RELATIVE,
-        (true, true) if !T::EIGHT_BITS => REFERENCE,
-        (true, true) => EITHER,
-        (true, false) => LOCAL,
-    };
+    let how = how::<T>(asked);
     let close_limit = if how == REFERENCE { limit.min(local.of_number) } else { limit };
     let mut room = Room(MaybeUninit::uninit());
     let mut sum = Sum::new();
@@ -667,6 +677,7 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Ligh
         over: close && !ruled_out && over::<T>(r, c, asked.local, rms, exact),
         differing: n as u64 - equal,
         max_steps: all.steps,
+        zeros: zeros.iter().all(|zeros| *zeros > 0),
     })
 }
 
@@ -707,7 +718,7 @@ fn most<T: Narrow>(r: &[u8], c: &[u8], rounded: u32) -> f64 {
 
 /// The zeros of each side, and how many pairs are equal.
 #[target_feature(enable = "avx2,fma")]
-fn zeros<T: Narrow>(r: &[u8], c: &[u8]) -> ([u64; 2], u64) {
+pub(super) fn zeros<T: Narrow>(r: &[u8], c: &[u8]) -> ([u64; 2], u64) {
     let mut counts = [_mm256_setzero_si256(); 3];
     each::<T>(r, c, |x, y| {
         let zero = _mm256_setzero_ps();
@@ -721,7 +732,7 @@ fn zeros<T: Narrow>(r: &[u8], c: &[u8]) -> ([u64; 2], u64) {
 
 /// The least and the largest number.
 #[target_feature(enable = "avx2,fma")]
-fn ends<T: Narrow>(bytes: &[u8]) -> (f64, f64) {
+pub(super) fn ends<T: Narrow>(bytes: &[u8]) -> (f64, f64) {
     let (mut min, mut max) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
     each::<T>(bytes, bytes, |x, _| (min, max) = (_mm256_min_ps(x, min), _mm256_max_ps(x, max)));
     let eight = |vector| eight_counts(bits(vector)).into_iter().map(f32::from_bits);
@@ -731,11 +742,39 @@ fn ends<T: Narrow>(bytes: &[u8]) -> (f64, f64) {
 
 /// Whether some `|c - r| / max(|r|, rms)` may be above the limit. `exact`: see [`threshold`].
 #[target_feature(enable = "avx2,fma")]
-fn over<T: Narrow>(r: &[u8], c: &[u8], limit: f64, rms: f64, exact: bool) -> bool {
+pub(super) fn over<T: Narrow>(r: &[u8], c: &[u8], limit: f64, rms: f64, exact: bool) -> bool {
     let local = Local::new(limit, rms, exact);
     let mut any = _mm256_setzero_si256();
     each::<T>(r, c, |x, y| any = _mm256_or_si256(any, local.above(abs32(x), abs32(_mm256_sub_ps(y, x)))));
     any_sign(any)
+}
+
+/// Whether some `|c - r| / max(|r|, |c|)` may be above the largest one so far, whose threshold is [`limit_of`].
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn higher<T: Narrow>(r: &[u8], c: &[u8], best: f64, limit: f32) -> bool {
+    let mut any = _mm256_setzero_si256();
+    each::<T>(r, c, |x, y| {
+        let size = _mm256_max_ps(abs32(x), abs32(y));
+        let above = bits(_mm256_fmsub_ps(_mm256_set1_ps(limit), size, abs32(_mm256_sub_ps(y, x))));
+        // A little more than 1 may round to 1.
+        let opposite = if best == 1.0 { bits(_mm256_xor_ps(x, y)) } else { above };
+        any = _mm256_or_si256(any, _mm256_or_si256(above, opposite));
+    });
+    best < 2.0 && any_sign(any)
+}
+
+/// The most steps of the type between two numbers.
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn steps<T: Narrow>(r: &[u8], c: &[u8]) -> u32 {
+    let mut most = _mm256_setzero_si256();
+    each::<T>(r, c, |x, y| {
+        let (a, b) = (bits(abs32(x)), bits(abs32(y)));
+        let (high, low) = (_mm256_max_epi32(a, b), _mm256_min_epi32(a, b));
+        let signed = _mm256_sign_epi32(low, _mm256_or_si256(bits(_mm256_xor_ps(x, y)), _mm256_set1_epi32(1)));
+        most = _mm256_max_epu32(most, _mm256_sub_epi32(high, signed));
+    });
+    // The steps of 16 bits are 65,536 of those of 32 apart.
+    largest_of(most) >> if T::SIZE == 2 { 16 } else { 0 }
 }
 
 /// The largest `|c - r| / max(|r|, |c|)`.

@@ -10,6 +10,8 @@ pub(crate) mod ints;
 #[cfg(target_arch = "x86_64")]
 mod light;
 #[cfg(target_arch = "x86_64")]
+mod light512;
+#[cfg(target_arch = "x86_64")]
 mod pair;
 
 use crate::{
@@ -21,6 +23,14 @@ use twinscope_tensor::DType;
 #[cfg(target_arch = "x86_64")]
 fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
 }
 
 macro_rules! dispatch {
@@ -104,7 +114,8 @@ impl Pair {
         macro_rules! light {
             ($type:ident) => {{
                 static LOOPS: LightLoops = LightLoops { light: light::light::<light::$type>, relative: light::relative::<light::$type> };
-                Some(&LOOPS)
+                static WIDE: LightLoops = LightLoops { light: light512::light::<light::$type>, ..LOOPS };
+                Some(if has_avx512() { &WIDE } else { &LOOPS })
             }};
         }
         let light: Option<&'static LightLoops> = match (reference, candidate) {

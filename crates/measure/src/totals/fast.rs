@@ -62,6 +62,10 @@ pub(crate) struct Asked {
     pub(crate) rms: f64,
     /// Both sides have numbers of both signs at least this large; 0 when nothing is known.
     pub(crate) within: f64,
+    /// The most steps of the type between two numbers so far.
+    pub(crate) steps: u64,
+    /// Whether both sides are likely to have zeros.
+    pub(crate) zeros: bool,
 }
 
 /// What is found in a block of finite f32 or bf16: everything but the histograms.
@@ -69,7 +73,7 @@ pub(crate) struct Asked {
 pub(crate) struct Light {
     /// Of the reference and the candidate. The ends are infinite, and the least one above the largest, when no number is beyond [`Asked::within`].
     pub(crate) sums: [Sums; 2],
-    /// The largest magnitude of both sides.
+    /// The largest magnitude of both sides, or a little more.
     pub(crate) largest: f64,
     pub(crate) apart: f64,
     pub(crate) squares: f64,
@@ -84,7 +88,10 @@ pub(crate) struct Light {
     /// and whether some may be.
     pub(crate) over: bool,
     pub(crate) differing: u64,
+    /// May be less where it is not above [`Asked::steps`].
     pub(crate) max_steps: u32,
+    /// Whether both sides have zeros.
+    pub(crate) zeros: bool,
 }
 
 /// Rows of a chunk that all have the same columns.
@@ -113,6 +120,7 @@ pub(crate) struct Seen {
     local: AtomicU64,
     relative: AtomicU64,
     within: AtomicU64,
+    steps: AtomicU64,
     /// Nobody wants the result any more.
     stopped: AtomicBool,
 }
@@ -213,8 +221,9 @@ pub(crate) struct Codes {
     magnitudes: Vec<u8>,
     ulps: Vec<u8>,
     places: Vec<u32>,
-    /// A guess for [`Asked::rms`].
+    /// Guesses for [`Asked::rms`] and [`Asked::zeros`].
     rms: f64,
+    zeros: bool,
     /// The last [`Asked::local`], and whether it is a quotient.
     local: (f64, bool),
     /// What the last block sums up to.
@@ -327,6 +336,7 @@ impl State {
         let light = pair.light(r, c, &asked);
         // Blocks are like the one before them. A little less: a guess that is too high tells nothing.
         codes.rms = light.map_or(0.0, |light| if light.close { 0.9 * light.rms } else { 0.0 });
+        codes.zeros = light.is_some_and(|light| light.zeros);
         let [r_sums, c_sums] = light.map_or_else(|| [sums(left, r), sums(right, c)], |light| light.sums);
         let (sides, largest) = match light {
             Some(light) => {
@@ -397,8 +407,9 @@ impl State {
             }
             if light.is_none() || weight > 0 {
                 self.insert_codes(task, block, (known.base, weight), &magnitudes[..room], &ulps[..room], number, count);
-            } else {
-                self.max_ulp = self.max_ulp.max(u64::from(block.max_steps));
+            } else if u64::from(block.max_steps) > self.max_ulp {
+                self.max_ulp = u64::from(block.max_steps);
+                task.seen.steps.fetch_max(self.max_ulp, Ordering::Relaxed);
             }
         }
         true
@@ -447,6 +458,8 @@ impl State {
             local_is_quotient: codes.local.1,
             rms: codes.rms,
             within: within.max(seen),
+            steps: self.max_ulp.max(task.seen.steps.load(Ordering::Relaxed)),
+            zeros: codes.zeros,
         }
     }
 

@@ -1,0 +1,425 @@
+//! What [`super::light`] finds, with AVX-512: one loop, because there are registers for all of it.
+//!
+//! What only has to be found (a largest one that beats the largest so far) stays out of the loop wherever something cheaper rules it out: two
+//! numbers of one sign differ by less than the larger of them, and by fewer steps than lie between 0 and the largest difference. So once a pair
+//! of two signs was seen, only such pairs can be more; they are few, and remembered to be looked at afterwards ([`OPEN`]).
+//!
+//! No sum depends on what was asked: which way a block takes changes none of its digits.
+
+use super::light::{self, Local, NARROW, Narrow, limit_of};
+use crate::{
+    kernel::Sums,
+    totals::{Asked, Light},
+};
+use std::arch::x86_64::*;
+
+/// Elements of one turn of the loop.
+const GROUP: usize = 32;
+/// Groups of two signs that are remembered. Where there are more, looking at all is as fast.
+const FEW: usize = 32;
+/// Bytes ahead of the loop that are asked for: the machine itself does not look beyond a page.
+const AHEAD: usize = 2048;
+
+/// Above any pair of two signs there is nothing to look for in others: only groups that have such pairs are remembered.
+const OPEN: u8 = 4;
+
+/// What the loop sums, and finds, lane by lane.
+struct Found {
+    r: __m512d,
+    c: __m512d,
+    apart: __m512d,
+    relative: __m512d,
+    r_squares: __m512d,
+    c_squares: __m512d,
+    squares: __m512d,
+    most: __m512d,
+    bits: Bits,
+    /// The sign is set where a relative difference is above the threshold, and where one is above both of [`Local`].
+    over: __m512i,
+    local: __m512i,
+    /// Groups with a pair of two signs: the first ones, and how many.
+    opposite: [u16; FEW],
+    opposites: usize,
+}
+
+/// What the bits alone say: magnitudes of the reference, the least of both sides where pairs are open, steps where they are close.
+#[derive(Clone, Copy)]
+pub(super) struct Bits {
+    largest: __m512i,
+    least: __m512i,
+    steps: __m512i,
+    equal: u64,
+}
+
+impl Found {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn nothing() -> Self {
+        let (zero, none) = (_mm512_setzero_pd(), _mm512_setzero_si512());
+        // The largest magnitude there is, of 32 and of 16 bits.
+        let bits = Bits { largest: none, least: _mm512_set1_epi32(0x7fff_7fff), steps: none, equal: 0 };
+        Self {
+            r: zero,
+            c: zero,
+            apart: zero,
+            relative: zero,
+            r_squares: zero,
+            c_squares: zero,
+            squares: zero,
+            most: zero,
+            bits,
+            over: none,
+            local: none,
+            opposite: [0; FEW],
+            opposites: 0,
+        }
+    }
+}
+
+/// A type whose numbers an f32 holds, 32 at a time.
+pub(super) trait Wide: Narrow {
+    /// As f32, in an order that is the same for both sides.
+    ///
+    /// # Safety
+    /// AVX-512, and [`GROUP`] elements to read.
+    unsafe fn floats(at: *const u8) -> [__m512; 2];
+
+    /// The same as f64.
+    ///
+    /// # Safety
+    /// As `floats`.
+    unsafe fn doubles(at: *const u8, floats: [__m512; 2]) -> [__m512d; 4];
+
+    /// Adds what the bits say. Whether a pair has two signs, where that is looked for.
+    ///
+    /// # Safety
+    /// As `floats`, on both sides.
+    unsafe fn look<const OPEN: bool>(r: *const u8, c: *const u8, bits: &mut Bits) -> bool;
+
+    /// The largest and the least magnitude, and the most steps.
+    ///
+    /// # Safety
+    /// AVX-512.
+    unsafe fn finish(bits: &Bits) -> [u32; 3];
+
+    /// Steps from 0 to a magnitude, or one more.
+    fn steps_to(size: f64) -> u64;
+}
+
+impl Wide for light::F32 {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn floats(at: *const u8) -> [__m512; 2] {
+        // SAFETY: 128 bytes can be read, says the caller.
+        unsafe { [_mm512_loadu_ps(at.cast()), _mm512_loadu_ps(at.add(64).cast())] }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn doubles(at: *const u8, _: [__m512; 2]) -> [__m512d; 4] {
+        // Loading them again is cheaper than taking them apart.
+        // SAFETY: 128 bytes can be read, says the caller.
+        [0, 1, 2, 3].map(|k| _mm512_cvtps_pd(unsafe { _mm256_loadu_ps(at.add(32 * k).cast()) }))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
+    unsafe fn look<const OPEN: bool>(r: *const u8, c: *const u8, bits: &mut Bits) -> bool {
+        let magnitude = _mm512_set1_epi32(i32::MAX);
+        let mut signs = 0;
+        for k in 0..2 {
+            // SAFETY: 128 bytes can be read on both sides, says the caller.
+            let (x, y) = unsafe { (_mm512_loadu_si512(r.add(64 * k).cast()), _mm512_loadu_si512(c.add(64 * k).cast())) };
+            bits.equal += u64::from(_mm512_cmpeq_epi32_mask(x, y).count_ones());
+            let size = _mm512_and_si512(x, magnitude);
+            bits.largest = _mm512_max_epi32(bits.largest, size);
+            bits.least = _mm512_min_epi32(bits.least, size);
+            if OPEN {
+                bits.least = _mm512_min_epi32(bits.least, _mm512_and_si512(y, magnitude));
+                signs |= _mm512_movepi32_mask(_mm512_xor_si512(x, y));
+            } else {
+                bits.steps = _mm512_max_epi32(bits.steps, _mm512_abs_epi32(_mm512_sub_epi32(x, y)));
+            }
+        }
+        signs != 0
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn finish(bits: &Bits) -> [u32; 3] {
+        [
+            _mm512_reduce_max_epi32(bits.largest) as u32,
+            _mm512_reduce_min_epi32(bits.least) as u32,
+            _mm512_reduce_max_epi32(bits.steps) as u32,
+        ]
+    }
+
+    fn steps_to(size: f64) -> u64 {
+        u64::from((size as f32).to_bits()) + 1
+    }
+}
+
+impl Wide for light::Bf16 {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn floats(at: *const u8) -> [__m512; 2] {
+        // SAFETY: 64 bytes can be read, says the caller.
+        let x = unsafe { _mm512_loadu_si512(at.cast()) };
+        // A bf16 is the upper half of an f32: shifting takes those at even places there, masking leaves the odd ones.
+        [_mm512_slli_epi32::<16>(x), _mm512_and_si512(x, _mm512_set1_epi32(0xffff_0000_u32 as i32))].map(|x| _mm512_castsi512_ps(x))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq")]
+    unsafe fn doubles(_: *const u8, floats: [__m512; 2]) -> [__m512d; 4] {
+        let [even, odd] = floats;
+        [
+            _mm512_castps512_ps256(even),
+            _mm512_extractf32x8_ps::<1>(even),
+            _mm512_castps512_ps256(odd),
+            _mm512_extractf32x8_ps::<1>(odd),
+        ]
+        .map(|x| _mm512_cvtps_pd(x))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn look<const OPEN: bool>(r: *const u8, c: *const u8, bits: &mut Bits) -> bool {
+        let magnitude = _mm512_set1_epi16(i16::MAX);
+        // SAFETY: 64 bytes can be read on both sides, says the caller.
+        let (x, y) = unsafe { (_mm512_loadu_si512(r.cast()), _mm512_loadu_si512(c.cast())) };
+        bits.equal += u64::from(_mm512_cmpeq_epi16_mask(x, y).count_ones());
+        let size = _mm512_and_si512(x, magnitude);
+        bits.largest = _mm512_max_epi16(bits.largest, size);
+        bits.least = _mm512_min_epi16(bits.least, size);
+        if OPEN {
+            bits.least = _mm512_min_epi16(bits.least, _mm512_and_si512(y, magnitude));
+            return _mm512_movepi16_mask(_mm512_xor_si512(x, y)) != 0;
+        }
+        bits.steps = _mm512_max_epi16(bits.steps, _mm512_abs_epi16(_mm512_sub_epi16(x, y)));
+        false
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn finish(bits: &Bits) -> [u32; 3] {
+        let halves = |x: __m512i| [_mm512_and_si512(x, _mm512_set1_epi32(0xffff)), _mm512_srli_epi32::<16>(x)];
+        let most = |x| {
+            let [low, high] = halves(x);
+            _mm512_reduce_max_epu32(_mm512_max_epu32(low, high))
+        };
+        let [low, high] = halves(bits.least);
+        [most(bits.largest) << 16, _mm512_reduce_min_epu32(_mm512_min_epu32(low, high)) << 16, most(bits.steps)]
+    }
+
+    fn steps_to(size: f64) -> u64 {
+        u64::from((size as f32).to_bits() >> 16) + 1
+    }
+}
+
+/// The sign is set where a difference of close numbers is above a threshold; see [`light::above`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn above<const HOW: u8>(threshold: __m512, local: Local, x: __m512, y: __m512, apart: __m512) -> __m512i {
+    let bits = |x| _mm512_castps_si512(x);
+    let size_of_r = _mm512_abs_ps(x);
+    let size = if HOW == light::REFERENCE { size_of_r } else { _mm512_range_ps::<LARGER_MAGNITUDE>(x, y) };
+    let over = bits(_mm512_fmsub_ps(threshold, size, apart));
+    if HOW != light::EITHER {
+        return over;
+    }
+    _mm512_or_si512(over, bits(_mm512_fmsub_ps(_mm512_set1_ps(local.of_number), size_of_r, apart)))
+}
+
+/// Of `vrange`: the one with the larger magnitude, without its sign.
+const LARGER_MAGNITUDE: i32 = 0b1011;
+
+/// The loop over `n` elements, a multiple of [`GROUP`]. With `GUARD` a pair of zeros has no relative difference; without, no sum of them.
+///
+/// # Safety
+/// `n` elements to read on both sides.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(r: *const u8, c: *const u8, n: usize, limit: f32, local: Local) -> Found {
+    let mut found = Found::nothing();
+    let Found { r: mut r_sum, c: mut c_sum, mut apart, mut relative, mut r_squares, mut c_squares, mut squares, mut most, .. } = found;
+    let Found { mut bits, mut over, local: mut beyond, .. } = found;
+    let limit = _mm512_set1_ps(limit);
+    for i in (0..n).step_by(GROUP) {
+        // SAFETY: a group from i lies inside both sides.
+        let (ra, ca) = unsafe { (r.add(i * T::SIZE), c.add(i * T::SIZE)) };
+        for line in (0..GROUP * T::SIZE).step_by(64) {
+            // A prefetch never faults, wherever it points.
+            _mm_prefetch::<_MM_HINT_T0>(ra.wrapping_add(AHEAD + line).cast());
+            _mm_prefetch::<_MM_HINT_T0>(ca.wrapping_add(AHEAD + line).cast());
+        }
+        // SAFETY: as above.
+        let (xs, ys) = unsafe { (T::floats(ra), T::floats(ca)) };
+        if HOW == OPEN {
+            // SAFETY: as above.
+            let opposite = unsafe { T::look::<true>(ra, ca, &mut bits) };
+            found.opposite[found.opposites.min(FEW - 1)] = (i / GROUP) as u16;
+            found.opposites += usize::from(opposite);
+        } else {
+            // SAFETY: as above.
+            unsafe { T::look::<false>(ra, ca, &mut bits) };
+            for (x, y) in xs.into_iter().zip(ys) {
+                let apart = _mm512_abs_ps(_mm512_sub_ps(y, x));
+                over = _mm512_or_si512(over, above::<HOW>(limit, local, x, y, apart));
+                if HOW == light::LOCAL {
+                    let number = _mm512_castps_si512(_mm512_fmsub_ps(_mm512_set1_ps(local.of_number), _mm512_abs_ps(x), apart));
+                    let rms = _mm512_castps_si512(_mm512_sub_ps(_mm512_set1_ps(local.of_rms), apart));
+                    beyond = _mm512_or_si512(beyond, _mm512_and_si512(number, rms));
+                }
+            }
+        }
+        // SAFETY: as above.
+        let (rs, cs) = unsafe { (T::doubles(ra, xs), T::doubles(ca, ys)) };
+        // Four fractions as one, two by two: a division takes as long as all the rest. The range of f32, to the fourth, is inside that of f64.
+        let mut over = [_mm512_setzero_pd(); 2];
+        let mut under = over;
+        for half in 0..2 {
+            let mut d = [_mm512_setzero_pd(); 2];
+            let mut size = d;
+            for k in 0..2 {
+                let (x, y) = (rs[2 * half + k], cs[2 * half + k]);
+                r_sum = _mm512_add_pd(r_sum, x);
+                c_sum = _mm512_add_pd(c_sum, y);
+                r_squares = _mm512_fmadd_pd(x, x, r_squares);
+                c_squares = _mm512_fmadd_pd(y, y, c_squares);
+                d[k] = _mm512_abs_pd(_mm512_sub_pd(y, x));
+                apart = _mm512_add_pd(apart, d[k]);
+                squares = _mm512_fmadd_pd(d[k], d[k], squares);
+                most = _mm512_max_pd(most, d[k]);
+                size[k] = _mm512_range_pd::<LARGER_MAGNITUDE>(x, y);
+                if GUARD {
+                    size[k] = _mm512_max_pd(size[k], _mm512_set1_pd(f64::from(f32::from_bits(1))));
+                }
+            }
+            over[half] = _mm512_fmadd_pd(d[0], size[1], _mm512_mul_pd(d[1], size[0]));
+            under[half] = _mm512_mul_pd(size[0], size[1]);
+        }
+        let sum = _mm512_fmadd_pd(over[0], under[1], _mm512_mul_pd(over[1], under[0]));
+        relative = _mm512_add_pd(relative, _mm512_div_pd(sum, _mm512_mul_pd(under[0], under[1])));
+    }
+    Found { r: r_sum, c: c_sum, apart, relative, r_squares, c_squares, squares, most, bits, over, local: beyond, ..found }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn total(x: __m512d) -> f64 {
+    let halves = _mm256_add_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x));
+    super::pair::total(halves)
+}
+
+/// As [`light::light`]: everything about a block of finite numbers but its histograms.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
+    assert!(r.len() == c.len());
+    let n = r.len() / T::SIZE;
+    if n == 0 || !r.len().is_multiple_of(GROUP * T::SIZE) || n >= 1 << 20 {
+        return light::light::<T>(r, c, asked);
+    }
+    let best = asked.relative;
+    let limit = limit_of::<T>(best);
+    let tested = asked.rms > 0.0;
+    let exact = T::EIGHT_BITS && asked.local < NARROW && asked.local_is_quotient;
+    let local = Local::new(asked.local, asked.rms, exact);
+    let how = if best < 1.0 { light::how::<T>(asked) } else { OPEN };
+    let limit = if how == light::REFERENCE { limit.min(local.of_number) } else { limit };
+    let (left, right) = (r.as_ptr(), c.as_ptr());
+    macro_rules! run {
+        ($guard:literal) => {
+            // SAFETY: both sides have `n` elements.
+            unsafe {
+                match how {
+                    light::RELATIVE => run::<T, { light::RELATIVE }, $guard>(left, right, n, limit, local),
+                    light::REFERENCE => run::<T, { light::REFERENCE }, $guard>(left, right, n, limit, local),
+                    light::EITHER => run::<T, { light::EITHER }, $guard>(left, right, n, limit, local),
+                    light::LOCAL => run::<T, { light::LOCAL }, $guard>(left, right, n, limit, local),
+                    _ => run::<T, OPEN, $guard>(left, right, n, limit, local),
+                }
+            }
+        };
+    }
+    let mut found = if asked.zeros { run!(true) } else { run!(false) };
+    let (r_squares, c_squares) = (total(found.r_squares), total(found.c_squares));
+    // The square of an f32 is far inside the range of f64.
+    if !(r_squares.is_finite() && c_squares.is_finite()) {
+        return None;
+    }
+    let mut relative = total(found.relative);
+    if relative.is_nan() {
+        // Pairs of zeros: 0 / 0.
+        found = run!(true);
+        relative = total(found.relative);
+    }
+    let max_abs = _mm512_reduce_max_pd(found.most);
+    // SAFETY: AVX-512 was detected for this function.
+    let [largest, least, close_steps] = unsafe { T::finish(&found.bits) };
+    // No number of the candidate is beyond this, and none of the reference.
+    let largest = f64::from(f32::from_bits(largest)) + max_abs;
+    let any = |signs: __m512i| _mm512_movepi32_mask(signs) != 0;
+    let (higher, max_steps) = if how == OPEN {
+        open::<T>(r, c, asked, (limit, max_abs), &found)
+    } else if any(found.over) {
+        (true, light::steps::<T>(r, c))
+    } else {
+        (false, close_steps)
+    };
+    let (zeros, equal) = if least == 0 || (how != OPEN && any(found.over)) { light::zeros::<T>(r, c) } else { ([0; 2], found.bits.equal) };
+    let ends = |side: &[u8]| light::ends::<T>(side);
+    let ends = if asked.within == 0.0 || largest > asked.within { [ends(r), ends(c)] } else { [(f64::INFINITY, f64::NEG_INFINITY); 2] };
+    let rms = (r_squares / n as f64).sqrt();
+    // Where no relative difference is above the best one, none is larger compared to the reference than this.
+    let bound = if how != OPEN && !higher { best / (1.0 - best) } else { f64::INFINITY };
+    let slack = if T::EIGHT_BITS { 1.0 - 1.0 / (1u64 << 40) as f64 } else { 1.0 };
+    let close = max_abs > 0.0 && (rms == 0.0 || max_abs / rms > asked.local) && bound * slack > asked.local;
+    let ruled_out = match how {
+        OPEN => false,
+        light::LOCAL => !any(found.local) && rms >= asked.rms,
+        _ => tested && !higher,
+    };
+    Some(Light {
+        sums: [
+            Sums { sum: total(found.r), squares: r_squares, min: ends[0].0, max: ends[0].1, zeros: zeros[0] },
+            Sums { sum: total(found.c), squares: c_squares, min: ends[1].0, max: ends[1].1, zeros: zeros[1] },
+        ],
+        largest,
+        apart: total(found.apart),
+        squares: total(found.squares),
+        relative,
+        max_abs,
+        higher,
+        rms,
+        close,
+        over: close && !ruled_out && light::over::<T>(r, c, asked.local, rms, exact),
+        differing: n as u64 - equal,
+        max_steps,
+        zeros: zeros.iter().all(|zeros| *zeros > 0),
+    })
+}
+
+/// Of a block where a relative difference of at least 1 was seen before: whether one may be larger, and the most steps, where they are more
+/// than those so far.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+fn open<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, (limit, max_abs): (f32, f64), found: &Found) -> (bool, u32) {
+    // Steps are many where numbers are small: from a to a + d they are the most from 0 to d, from -a to d - a from -d/2 to d/2.
+    let same_sign = T::steps_to(max_abs) > asked.steps;
+    let two_signs = 2 * T::steps_to(max_abs / 2.0) > asked.steps;
+    let some = found.opposites > 0;
+    let steps = same_sign || (some && two_signs);
+    if found.opposites > FEW || same_sign {
+        return (some && light::higher::<T>(r, c, asked.relative, limit), if steps { light::steps::<T>(r, c) } else { 0 });
+    }
+    let (mut higher, mut most) = (false, 0);
+    for group in &found.opposite[..found.opposites] {
+        let place = usize::from(*group) * GROUP * T::SIZE..(usize::from(*group) + 1) * GROUP * T::SIZE;
+        let (r, c) = (&r[place.clone()], &c[place]);
+        higher = higher || light::higher::<T>(r, c, asked.relative, limit);
+        if two_signs {
+            most = most.max(light::steps::<T>(r, c));
+        }
+    }
+    (higher, most)
+}
