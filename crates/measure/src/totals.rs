@@ -60,7 +60,7 @@ pub struct Worst {
 
 /// What each index along one axis holds.
 ///
-/// Of a tensor of more than 1,048,576 elements the innermost axes are measured on up to one row of 64, at least 128 rows, and `error`,
+/// Of a tensor of more than 1,048,576 elements the innermost axes are measured on up to one row of 64, at least 64 rows, and `error`,
 /// `energy` and `differing` are multiplied to stand for all: what one index holds compared to another, which is what a profile is
 /// for, stays visible. All other axes, and all totals, are exact.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -703,7 +703,7 @@ fn each<T: Narrow>(r: &[u8], c: &[u8], mut visit: impl FnMut(__m256, __m256)) {
 
 /// The largest `|c - r|`, of which the bits as an f32 are known: only what rounds to it is looked at.
 #[target_feature(enable = "avx2,fma")]
-fn most<T: Narrow>(r: &[u8], c: &[u8], rounded: u32) -> f64 {
+pub(super) fn most<T: Narrow>(r: &[u8], c: &[u8], rounded: u32) -> f64 {
     let mut most = [_mm256_setzero_pd(); 2];
     each::<T>(r, c, |x, y| {
         let apart = bits(abs32(_mm256_sub_ps(y, x)));

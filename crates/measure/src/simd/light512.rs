@@ -11,7 +11,7 @@ use crate::{
     kernel::Sums,
     totals::{Asked, Light},
 };
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 /// Elements of one turn of the loop.
 const GROUP: usize = 32;
@@ -22,6 +22,8 @@ const AHEAD: usize = 2048;
 
 /// Above any pair of two signs there is nothing to look for in others: only groups that have such pairs are remembered.
 const OPEN: u8 = 4;
+/// The same, and what is above the largest `|c - r| / max(|r|, rms)`.
+const OPEN_LOCAL: u8 = 5;
 
 /// What the loop sums, and finds, lane by lane.
 struct Found {
@@ -32,7 +34,9 @@ struct Found {
     r_squares: __m512d,
     c_squares: __m512d,
     squares: __m512d,
+    /// The largest difference where pairs are open; where they may be close, the largest one rounded to an f32.
     most: __m512d,
+    rounded: __m512,
     bits: Bits,
     /// The sign is set where a relative difference is above the threshold, and where one is above both of [`Local`].
     over: __m512i,
@@ -67,6 +71,7 @@ impl Found {
             c_squares: zero,
             squares: zero,
             most: zero,
+            rounded: _mm512_setzero_ps(),
             bits,
             over: none,
             local: none,
@@ -106,6 +111,22 @@ pub(super) trait Wide: Narrow {
     fn steps_to(size: f64) -> u64;
 }
 
+/// Eight f32 as f64. The compiler, left to itself, puts them together from single numbers.
+///
+/// # Safety
+/// 32 bytes to read from `OFFSET` on.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn eight<const OFFSET: usize>(at: *const u8) -> __m512d {
+    let out;
+    // SAFETY: it reads what the caller says can be read, and changes one register.
+    unsafe {
+        asm!("vcvtps2pd {out}, ymmword ptr [{at} + {offset}]", out = out(zmm_reg) out, at = in(reg) at, offset = const OFFSET,
+            options(pure, readonly, nostack, preserves_flags));
+    }
+    out
+}
+
 impl Wide for light::F32 {
     #[inline]
     #[target_feature(enable = "avx512f")]
@@ -119,11 +140,11 @@ impl Wide for light::F32 {
     unsafe fn doubles(at: *const u8, _: [__m512; 2]) -> [__m512d; 4] {
         // Loading them again is cheaper than taking them apart.
         // SAFETY: 128 bytes can be read, says the caller.
-        [0, 1, 2, 3].map(|k| _mm512_cvtps_pd(unsafe { _mm256_loadu_ps(at.add(32 * k).cast()) }))
+        unsafe { [eight::<0>(at), eight::<32>(at), eight::<64>(at), eight::<96>(at)] }
     }
 
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,popcnt")]
     unsafe fn look<const OPEN: bool>(r: *const u8, c: *const u8, bits: &mut Bits) -> bool {
         let magnitude = _mm512_set1_epi32(i32::MAX);
         let mut signs = 0;
@@ -173,17 +194,12 @@ impl Wide for light::Bf16 {
     #[target_feature(enable = "avx512f,avx512dq")]
     unsafe fn doubles(_: *const u8, floats: [__m512; 2]) -> [__m512d; 4] {
         let [even, odd] = floats;
-        [
-            _mm512_castps512_ps256(even),
-            _mm512_extractf32x8_ps::<1>(even),
-            _mm512_castps512_ps256(odd),
-            _mm512_extractf32x8_ps::<1>(odd),
-        ]
-        .map(|x| _mm512_cvtps_pd(x))
+        [_mm512_castps512_ps256(even), _mm512_extractf32x8_ps::<1>(even), _mm512_castps512_ps256(odd), _mm512_extractf32x8_ps::<1>(odd)]
+            .map(|x| _mm512_cvtps_pd(x))
     }
 
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw")]
+    #[target_feature(enable = "avx512f,avx512bw,popcnt")]
     unsafe fn look<const OPEN: bool>(r: *const u8, c: *const u8, bits: &mut Bits) -> bool {
         let magnitude = _mm512_set1_epi16(i16::MAX);
         // SAFETY: 64 bytes can be read on both sides, says the caller.
@@ -239,12 +255,15 @@ const LARGER_MAGNITUDE: i32 = 0b1011;
 /// # Safety
 /// `n` elements to read on both sides.
 #[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(r: *const u8, c: *const u8, n: usize, limit: f32, local: Local) -> Found {
     let mut found = Found::nothing();
     let Found { r: mut r_sum, c: mut c_sum, mut apart, mut relative, mut r_squares, mut c_squares, mut squares, mut most, .. } = found;
-    let Found { mut bits, mut over, local: mut beyond, .. } = found;
+    let Found { mut bits, mut over, local: mut beyond, mut rounded, .. } = found;
     let limit = _mm512_set1_ps(limit);
+    // Where this is the larger one, the product is not above the threshold of the rms, whatever was rounded.
+    let rms = if local.of_number > 0.0 { local.of_rms / local.of_number * (1.0 - 4.0 * f32::EPSILON) } else { 0.0 };
+    let (of_number, rms) = (_mm512_set1_ps(local.of_number), _mm512_set1_ps(rms));
     for i in (0..n).step_by(GROUP) {
         // SAFETY: a group from i lies inside both sides.
         let (ra, ca) = unsafe { (r.add(i * T::SIZE), c.add(i * T::SIZE)) };
@@ -255,21 +274,26 @@ unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(r: *const u8, c: *const
         }
         // SAFETY: as above.
         let (xs, ys) = unsafe { (T::floats(ra), T::floats(ca)) };
-        if HOW == OPEN {
+        if HOW >= OPEN {
             // SAFETY: as above.
             let opposite = unsafe { T::look::<true>(ra, ca, &mut bits) };
             found.opposite[found.opposites.min(FEW - 1)] = (i / GROUP) as u16;
             found.opposites += usize::from(opposite);
+            for (x, y) in xs.into_iter().zip(ys).filter(|_| HOW == OPEN_LOCAL) {
+                let apart = _mm512_abs_ps(_mm512_sub_ps(y, x));
+                let size = _mm512_range_ps::<LARGER_MAGNITUDE>(x, rms);
+                beyond = _mm512_or_si512(beyond, _mm512_castps_si512(_mm512_fmsub_ps(of_number, size, apart)));
+            }
         } else {
             // SAFETY: as above.
             unsafe { T::look::<false>(ra, ca, &mut bits) };
             for (x, y) in xs.into_iter().zip(ys) {
                 let apart = _mm512_abs_ps(_mm512_sub_ps(y, x));
                 over = _mm512_or_si512(over, above::<HOW>(limit, local, x, y, apart));
+                rounded = _mm512_max_ps(rounded, apart);
                 if HOW == light::LOCAL {
-                    let number = _mm512_castps_si512(_mm512_fmsub_ps(_mm512_set1_ps(local.of_number), _mm512_abs_ps(x), apart));
-                    let rms = _mm512_castps_si512(_mm512_sub_ps(_mm512_set1_ps(local.of_rms), apart));
-                    beyond = _mm512_or_si512(beyond, _mm512_and_si512(number, rms));
+                    let size = _mm512_range_ps::<LARGER_MAGNITUDE>(x, rms);
+                    beyond = _mm512_or_si512(beyond, _mm512_castps_si512(_mm512_fmsub_ps(of_number, size, apart)));
                 }
             }
         }
@@ -290,7 +314,9 @@ unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(r: *const u8, c: *const
                 d[k] = _mm512_abs_pd(_mm512_sub_pd(y, x));
                 apart = _mm512_add_pd(apart, d[k]);
                 squares = _mm512_fmadd_pd(d[k], d[k], squares);
-                most = _mm512_max_pd(most, d[k]);
+                if HOW >= OPEN {
+                    most = _mm512_max_pd(most, d[k]);
+                }
                 size[k] = _mm512_range_pd::<LARGER_MAGNITUDE>(x, y);
                 if GUARD {
                     size[k] = _mm512_max_pd(size[k], _mm512_set1_pd(f64::from(f32::from_bits(1))));
@@ -302,7 +328,7 @@ unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(r: *const u8, c: *const
         let sum = _mm512_fmadd_pd(over[0], under[1], _mm512_mul_pd(over[1], under[0]));
         relative = _mm512_add_pd(relative, _mm512_div_pd(sum, _mm512_mul_pd(under[0], under[1])));
     }
-    Found { r: r_sum, c: c_sum, apart, relative, r_squares, c_squares, squares, most, bits, over, local: beyond, ..found }
+    Found { r: r_sum, c: c_sum, apart, relative, r_squares, c_squares, squares, most, rounded, bits, over, local: beyond, ..found }
 }
 
 #[inline]
@@ -313,7 +339,7 @@ fn total(x: __m512d) -> f64 {
 }
 
 /// As [`light::light`]: everything about a block of finite numbers but its histograms.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,popcnt")]
 pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
     assert!(r.len() == c.len());
     let n = r.len() / T::SIZE;
@@ -325,7 +351,11 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light>
     let tested = asked.rms > 0.0;
     let exact = T::EIGHT_BITS && asked.local < NARROW && asked.local_is_quotient;
     let local = Local::new(asked.local, asked.rms, exact);
-    let how = if best < 1.0 { light::how::<T>(asked) } else { OPEN };
+    let how = match (best < 1.0, tested) {
+        (true, _) => light::how::<T>(asked),
+        (false, true) => OPEN_LOCAL,
+        (false, false) => OPEN,
+    };
     let limit = if how == light::REFERENCE { limit.min(local.of_number) } else { limit };
     let (left, right) = (r.as_ptr(), c.as_ptr());
     macro_rules! run {
@@ -337,7 +367,8 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light>
                     light::REFERENCE => run::<T, { light::REFERENCE }, $guard>(left, right, n, limit, local),
                     light::EITHER => run::<T, { light::EITHER }, $guard>(left, right, n, limit, local),
                     light::LOCAL => run::<T, { light::LOCAL }, $guard>(left, right, n, limit, local),
-                    _ => run::<T, OPEN, $guard>(left, right, n, limit, local),
+                    OPEN => run::<T, OPEN, $guard>(left, right, n, limit, local),
+                    _ => run::<T, OPEN_LOCAL, $guard>(left, right, n, limit, local),
                 }
             }
         };
@@ -354,30 +385,36 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light>
         found = run!(true);
         relative = total(found.relative);
     }
-    let max_abs = _mm512_reduce_max_pd(found.most);
+    let any = |signs: __m512i| _mm512_movepi32_mask(signs) != 0;
+    let is_over = how < OPEN && any(found.over);
+    let max_abs = match how {
+        OPEN.. => _mm512_reduce_max_pd(found.most),
+        // Differences of numbers that close are exact in f32.
+        _ if best < NARROW && !is_over => f64::from(_mm512_reduce_max_ps(found.rounded)),
+        _ => light::most::<T>(r, c, _mm512_reduce_max_ps(found.rounded).to_bits()),
+    };
     // SAFETY: AVX-512 was detected for this function.
     let [largest, least, close_steps] = unsafe { T::finish(&found.bits) };
     // No number of the candidate is beyond this, and none of the reference.
     let largest = f64::from(f32::from_bits(largest)) + max_abs;
-    let any = |signs: __m512i| _mm512_movepi32_mask(signs) != 0;
-    let (higher, max_steps) = if how == OPEN {
+    let (higher, max_steps) = if how >= OPEN {
         open::<T>(r, c, asked, (limit, max_abs), &found)
-    } else if any(found.over) {
+    } else if is_over {
         (true, light::steps::<T>(r, c))
     } else {
         (false, close_steps)
     };
-    let (zeros, equal) = if least == 0 || (how != OPEN && any(found.over)) { light::zeros::<T>(r, c) } else { ([0; 2], found.bits.equal) };
+    let (zeros, equal) = if least == 0 || is_over { light::zeros::<T>(r, c) } else { ([0; 2], found.bits.equal) };
     let ends = |side: &[u8]| light::ends::<T>(side);
     let ends = if asked.within == 0.0 || largest > asked.within { [ends(r), ends(c)] } else { [(f64::INFINITY, f64::NEG_INFINITY); 2] };
     let rms = (r_squares / n as f64).sqrt();
     // Where no relative difference is above the best one, none is larger compared to the reference than this.
-    let bound = if how != OPEN && !higher { best / (1.0 - best) } else { f64::INFINITY };
+    let bound = if how < OPEN && !higher { best / (1.0 - best) } else { f64::INFINITY };
     let slack = if T::EIGHT_BITS { 1.0 - 1.0 / (1u64 << 40) as f64 } else { 1.0 };
     let close = max_abs > 0.0 && (rms == 0.0 || max_abs / rms > asked.local) && bound * slack > asked.local;
     let ruled_out = match how {
         OPEN => false,
-        light::LOCAL => !any(found.local) && rms >= asked.rms,
+        light::LOCAL | OPEN_LOCAL => !any(found.local) && rms >= asked.rms,
         _ => tested && !higher,
     };
     Some(Light {
@@ -402,7 +439,7 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light>
 
 /// Of a block where a relative difference of at least 1 was seen before: whether one may be larger, and the most steps, where they are more
 /// than those so far.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,popcnt")]
 fn open<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, (limit, max_abs): (f32, f64), found: &Found) -> (bool, u32) {
     // Steps are many where numbers are small: from a to a + d they are the most from 0 to d, from -a to d - a from -d/2 to d/2.
     let same_sign = T::steps_to(max_abs) > asked.steps;
@@ -422,4 +459,113 @@ fn open<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, (limit, max_abs): (f32, f64)
         }
     }
     (higher, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What is asked of a block, and what it says.
+    fn check<T: Wide>(r: &[f32], c: &[f32], asked: &Asked) -> Result<(), TestCaseError> {
+        let bytes = |side: &[f32]| -> Vec<u8> { side.iter().flat_map(|x| x.to_le_bytes()[4 - T::SIZE..].to_vec()).collect() };
+        let (left, right) = (bytes(r), bytes(c));
+        // SAFETY: the test does not run without AVX-512, and whatever has it has AVX2.
+        let found = unsafe { light::<T>(&left, &right, asked) }.expect("finite numbers");
+        let pairs = || r.iter().zip(c).map(|(r, c)| (f64::from(*r), f64::from(*c)));
+        let apart = |(r, c): (f64, f64)| (c - r).abs();
+        let relative = |(r, c): (f64, f64)| if r == c { 0.0 } else { (c - r).abs() / r.abs().max(c.abs()) };
+        let place = |x: f64| i64::from((x.abs() as f32).to_bits() >> (32 - 8 * T::SIZE)) * if x < 0.0 { -1 } else { 1 };
+        let most = |of: &dyn Fn((f64, f64)) -> f64| pairs().map(of).fold(0.0, f64::max);
+        let near = |name: &str, found: f64, of: &dyn Fn((f64, f64)) -> f64| {
+            let (sum, sizes) = pairs().map(of).fold((0.0, 0.0), |(sum, sizes), x: f64| (sum + x, sizes + x.abs()));
+            prop_assert!((found - sum).abs() <= 1e-12 * sizes, "{name}: {found} is not {sum}");
+            Ok(())
+        };
+        near("reference", found.sums[0].sum, &|(r, _)| r)?;
+        near("candidate", found.sums[1].sum, &|(_, c)| c)?;
+        near("reference squared", found.sums[0].squares, &|(r, _)| r * r)?;
+        near("candidate squared", found.sums[1].squares, &|(_, c)| c * c)?;
+        near("apart", found.apart, &apart)?;
+        near("apart squared", found.squares, &|pair| apart(pair) * apart(pair))?;
+        near("relative", found.relative, &relative)?;
+        prop_assert_eq!(found.max_abs, most(&apart));
+        prop_assert_eq!(found.differing, pairs().filter(|(r, c)| r != c).count() as u64);
+        let zeros = |of: &dyn Fn((f64, f64)) -> f64| pairs().map(of).filter(|x| *x == 0.0).count() as u64;
+        prop_assert_eq!(found.sums.map(|side| side.zeros), [zeros(&|pair| pair.0), zeros(&|pair| pair.1)]);
+        prop_assert!(found.largest >= most(&|(r, c)| r.abs().max(c.abs())));
+        prop_assert!(found.higher || most(&relative) <= asked.relative, "{} is above {}", most(&relative), asked.relative);
+        let local = most(&|pair| if apart(pair) == 0.0 { 0.0 } else { apart(pair) / pair.0.abs().max(found.rms) });
+        prop_assert!(found.over || local <= asked.local, "{local} is above {}", asked.local);
+        let steps = pairs().map(|(r, c)| place(r).abs_diff(place(c))).max().unwrap_or(0);
+        prop_assert!(u64::from(found.max_steps) == steps || (u64::from(found.max_steps) < steps && steps <= asked.steps));
+        if asked.within == 0.0 {
+            let ends =
+                |of: &dyn Fn((f64, f64)) -> f64| pairs().map(of).fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
+            prop_assert_eq!((found.sums[1].min, found.sums[1].max), ends(&|(_, c)| c));
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_was_asked_for_is_missed(
+            groups in 1usize..9,
+            seed in any::<u64>(),
+            noise in prop::sample::select(vec![0.0f32, 1e-7, 1e-3, 0.3, 0.9, 3.0]),
+            all in prop::sample::select(vec![0.0f32, 1e-4, 2.0]),
+            gaps in prop::sample::select(vec![0u64, 1, 8]),
+            best in prop::sample::select(vec![0.0, 1e-7, 1e-3, 0.4, 0.7, 1.0, 1.3, 2.0]),
+            local in prop::sample::select(vec![0.0, 1e-6, 1e-3, 0.5, 5.0]),
+            rms in prop::sample::select(vec![0.0, 0.4]),
+            steps in prop::sample::select(vec![0u64, 3, 1 << 14, 0x7e00_0000, 1 << 31]),
+            hints in any::<[bool; 2]>(),
+        ) {
+            if !super::super::has_avx512() {
+                return Ok(());
+            }
+            let mut state = seed | 1;
+            let mut random = || {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state >> 11
+            };
+            let mut side = |from: Option<&[f32]>| -> Vec<f32> {
+                (0..GROUP * groups).map(|i| {
+                    let x = (random() as f64 / (1u64 << 53) as f64 * 2.0 - 1.0) as f32;
+                    let y = from.map_or(x, |from| from[i] * (1.0 + noise * x) + all * ((random() % 1000) as f32 / 1000.0 - 0.5));
+                    if random() % 64 < gaps { [0.0, -0.0][random() as usize % 2] } else { y }
+                }).collect()
+            };
+            let r = side(None);
+            let c = side(Some(&r));
+            let asked = Asked {
+                relative: best, local, local_is_quotient: false, rms, within: if hints[0] { 0.0 } else { 1e9 }, steps, zeros: hints[1],
+            };
+            check::<light::F32>(&r, &c, &asked)?;
+            let half = |x: &Vec<f32>| -> Vec<f32> { x.iter().map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)).collect() };
+            check::<light::Bf16>(&half(&r), &half(&c), &asked)?;
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_left_to_others() {
+        if !super::super::has_avx512() {
+            return;
+        }
+        let asked = Asked { relative: 1.0, local: 0.0, local_is_quotient: false, rms: 0.0, within: 0.0, steps: 0, zeros: false };
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for place in [0, 17, 63] {
+                let mut values = [1.5f32; 64];
+                let good: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+                values[place] = bad;
+                let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+                for (r, c) in [(&bytes, &good), (&good, &bytes), (&bytes, &bytes)] {
+                    // SAFETY: AVX-512 was just detected.
+                    assert_eq!(unsafe { light::<light::F32>(r, c, &asked) }, None, "{bad} at {place}");
+                }
+            }
+        }
+    }
 }

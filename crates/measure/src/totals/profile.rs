@@ -19,7 +19,7 @@ const COLUMNS: u64 = 1 << 14;
 /// Columns of more elements than this are measured on some rows only,
 const EXACT: u64 = 1 << 20;
 /// at least so many of them,
-const ROWS: u64 = 128;
+const ROWS: u64 = 64;
 /// and at least one of so many.
 const EVERY: u64 = 64;
 
