@@ -60,6 +60,7 @@ dispatch! {
 /// The vector loops over a pair of types. Only [`Pair::of`] makes one, and only where the machine can run it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
+    dtypes: [DType; 2],
     loops: &'static Loops,
     light: Option<&'static LightLoops>,
 }
@@ -124,7 +125,12 @@ impl Pair {
             (DType::Bf16, DType::Bf16) => light!(Bf16),
             _ => None,
         };
-        has_avx2().then_some(Self { loops, light })
+        has_avx2().then_some(Self { dtypes: [reference, candidate], loops, light })
+    }
+
+    /// What the bytes hold.
+    pub(crate) fn dtypes(self) -> [DType; 2] {
+        self.dtypes
     }
 
     /// All of a block but its histograms; see [`Light`]. `None` when it must be done with [`Pair::block`].

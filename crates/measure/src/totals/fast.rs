@@ -305,9 +305,9 @@ fn value(dtype: DType, bytes: &[u8], at: usize) -> f64 {
 }
 
 impl State {
-    /// False, and nothing happened, when the block must be done the plain way.
+    /// A block of bytes of the types that `pair` has loops for. False, and nothing happened, when it must be done the plain way.
     pub(crate) fn insert_fast(&mut self, task: &Task<'_>, pair: Pair, start: u64, r: &[u8], c: &[u8], codes: &mut Codes) -> bool {
-        let (left, right) = (task.reference.dtype(), task.candidate.dtype());
+        let [left, right] = pair.dtypes();
         let count = r.len() / left.itemsize().expect("floats have bytes");
         let number = |at: usize| (value(left, r, at), value(right, c, at));
         let worst = |at: usize| {
@@ -405,8 +405,11 @@ impl State {
             if block.max_abs >= least && !self.top.has_room_for_none_like(block.max_abs) && !task.seen.has_no_room(block.max_abs, start) {
                 self.insert_top(task, pair, r, c, (least, block.max_abs), places, number, worst);
             }
-            if light.is_none() || weight > 0 {
-                self.insert_codes(task, block, (known.base, weight), &magnitudes[..room], &ulps[..room], number, count);
+            if weight > 0 {
+                self.insert_codes(block, (known.base, weight), &magnitudes[..room], &ulps[..room], left == DType::F64, (number, count));
+            }
+            if left == DType::F64 {
+                self.insert_all_steps(task, weight, (r, c), block.max_abs);
             } else if u64::from(block.max_steps) > self.max_ulp {
                 self.max_ulp = u64::from(block.max_steps);
                 task.seen.steps.fetch_max(self.max_ulp, Ordering::Relaxed);
@@ -492,17 +495,15 @@ impl State {
         }
     }
 
-    /// The histograms of a block, from its codes where they tell, else element by element.
-    #[allow(clippy::too_many_arguments)]
+    /// The histograms of a block, from its codes where they tell, else element by element. Steps of `wide` types have no codes.
     fn insert_codes(
         &mut self,
-        task: &Task<'_>,
         block: Block,
         (base, weight): (u16, u64),
         magnitudes: &[u8],
         ulps: &[u8],
-        number: impl Fn(usize) -> (f64, f64),
-        count: usize,
+        wide: bool,
+        (number, count): (impl Fn(usize) -> (f64, f64), usize),
     ) {
         let mut found = 0;
         let mut kept = [(0i32, 0u64); 256];
@@ -518,15 +519,21 @@ impl State {
                 self.magnitudes.add(exponent((c - r).abs()), weight);
             }
         }
-        if task.reference.dtype() == DType::F64 {
-            let Some(grid) = task.grid else { return };
-            for (r, c) in (0..count).map(&number) {
-                self.insert_steps(grid.distance(r, c), weight);
-            }
-        } else {
-            self.max_ulp = self.max_ulp.max(u64::from(block.max_steps));
+        if !wide {
             simd::histogram(ulps, |code, count| self.ulps.add(i32::from(code) - 127, weight * count));
         }
+    }
+
+    /// The steps of a block of f64, whatever they were read from: all of them where they are counted, else the most.
+    fn insert_all_steps(&mut self, task: &Task<'_>, weight: u64, (r, c): (&[u8], &[u8]), max_abs: f64) {
+        match task.grid {
+            // Of integers a step is 1.
+            None if weight == 0 => self.max_ulp = self.max_ulp.max(max_abs as u64),
+            None => kernel::f64s(r).zip(kernel::f64s(c)).for_each(|(r, c)| self.insert_steps((c - r).abs() as u64, weight)),
+            Some(grid) if weight == 0 => self.max_ulp = grid.most(r, c, self.max_ulp.max(task.seen.steps.load(Ordering::Relaxed))),
+            Some(grid) => kernel::f64s(r).zip(kernel::f64s(c)).for_each(|(r, c)| self.insert_steps(grid.distance(r, c), weight)),
+        }
+        task.seen.steps.fetch_max(self.max_ulp, Ordering::Relaxed);
     }
 
     /// The profiles of a chunk whose blocks were all done here, from its bytes in place.

@@ -49,6 +49,30 @@ impl Grid {
         if x < 0.0 { -place } else { place }
     }
 
+    /// The largest distance of finite little-endian `f64`, or `known` where none is larger.
+    ///
+    /// Most need no place: above `a` no two neighbours are closer than `a · 2^-precision`, so a difference bounds the steps in it. A pair of two signs
+    /// has 0 between.
+    pub(crate) fn most(self, r: &[u8], c: &[u8], known: u64) -> u64 {
+        let slack = 1.0 - f64::EPSILON * 16.0;
+        let bound = |most: u64| super::scaled::times_power(most.saturating_sub(2) as f64 * slack, -self.precision);
+        let least = super::scaled::times_power(1.0, self.least);
+        let (mut most, mut factor) = (known, bound(known));
+        for (rs, cs) in r.chunks(8 * 16).zip(c.chunks(8 * 16)) {
+            let pairs = || crate::kernel::f64s(rs).zip(crate::kernel::f64s(cs));
+            let further = |(r, c): (f64, f64)| {
+                let nearer = if (r > 0.0) == (c > 0.0) { r.abs().min(c.abs()) } else { 0.0 };
+                (c - r).abs() > factor * nearer.max(least)
+            };
+            // Counted, not looked for: that needs no decision for each, and is done several at a time.
+            if pairs().map(|pair| u32::from(further(pair))).sum::<u32>() > 0 {
+                most = pairs().map(|(r, c)| self.distance(r, c)).fold(most, u64::max);
+                factor = bound(most);
+            }
+        }
+        most
+    }
+
     /// Of finite numbers.
     pub(crate) fn distance(self, a: f64, b: f64) -> u64 {
         self.place(a).abs_diff(self.place(b))
@@ -74,6 +98,27 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_most_steps_are_those_of_every_pair(
+            pairs in prop::collection::vec((-1e3f64..1e3, -1e-3f64..1e-3, any::<bool>()), 1..200),
+            bits in any::<[u64; 2]>(),
+            known in prop::sample::select(vec![0u64, 1, 2, 3, 100, 1 << 20, 1 << 40, 1 << 62]),
+        ) {
+            let any_bits = bits.map(f64::from_bits).map(|x| if x.is_finite() { x } else { 1e-320 });
+            let pairs: Vec<(f64, f64)> = pairs
+                .into_iter()
+                .map(|(r, noise, relative)| (r, if relative { r * (1.0 + noise) } else { r + noise }))
+                .chain([(any_bits[0], any_bits[1]), (any_bits[0], any_bits[0].next_up().min(f64::MAX))])
+                .collect();
+            let bytes = |of: fn(&(f64, f64)) -> f64| -> Vec<u8> { pairs.iter().flat_map(|pair| of(pair).to_le_bytes()).collect() };
+            let (r, c) = (bytes(|pair| pair.0), bytes(|pair| pair.1));
+            for dtype in [DType::F64, DType::F32, DType::F16, DType::Bf16, DType::F8E4M3Fn] {
+                let grid = Grid::of(dtype, dtype).expect("floats");
+                let plain = pairs.iter().map(|(r, c)| grid.distance(*r, *c)).fold(known, u64::max);
+                prop_assert_eq!(grid.most(&r, &c, known), plain, "{}", dtype);
+            }
+        }
+
         #[test]
         fn places_are_the_bits(a in any::<f32>(), b in any::<f64>()) {
             let signed = |bits: i64, negative: bool| if negative { -bits } else { bits };

@@ -96,6 +96,19 @@ impl Values {
         }
     }
 
+    /// Both sides as `f64`. False when some integer may not be one.
+    pub(crate) fn read_numbers(&mut self, reference: &dyn Operand, candidate: &dyn Operand, start: u64, count: usize) -> bool {
+        let sides = [(reference, &mut self.reference), (candidate, &mut self.candidate)];
+        sides.into_iter().zip(&mut self.bytes).all(|((operand, numbers), bytes)| {
+            let known = operand.f64_values(start, count, bytes, numbers);
+            assert!(known, "numbers have numbers");
+            // Beyond 2^53 some are not; what is not is rounded to there or further.
+            operand.dtype().is_exact_in_f64()
+                || operand.dtype().kind() == Kind::Float
+                || numbers.iter().all(|x| x.abs() < 9_007_199_254_740_992.0)
+        })
+    }
+
     fn read_floats(&mut self, reference: &dyn Operand, candidate: &dyn Operand, start: u64, count: usize) {
         let known = reference.f64_values(start, count, &mut self.bytes[0], &mut self.reference)
             && candidate.f64_values(start, count, &mut self.bytes[1], &mut self.candidate);

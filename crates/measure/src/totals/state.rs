@@ -18,7 +18,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{cell::Cell as Slot, ops::Range};
-use twinscope_tensor::{Operand, ReadError, View};
+use twinscope_tensor::{DType, Operand, ReadError, View};
 
 /// Elements of one kernel call, and those that share the reference's rms in [`Totals::max_local`].
 pub(crate) const BLOCK: usize = 1 << 12;
@@ -115,7 +115,9 @@ pub(crate) struct Task<'a> {
     pub(crate) sort: Sort,
     pub(crate) grid: Option<Grid>,
     pub(crate) options: &'a Options,
+    /// The loops over the bytes as they are, else over the numbers they stand for.
     pub(crate) pair: Option<Pair>,
+    pub(crate) wide: Option<Pair>,
     pub(crate) seen: &'a Seen,
     /// Told of every chunk, where there are several.
     pub(crate) watch: Option<&'a Watch<'a>>,
@@ -132,7 +134,10 @@ impl<'a> Task<'a> {
         let sort = Sort::of(reference, candidate)?;
         let (left, right) = (reference.dtype(), candidate.dtype());
         let pair = if reference.view().is_some() && candidate.view().is_some() { Pair::of(left, right) } else { None };
-        Ok(Self { reference, candidate, sort, grid: Grid::of(left, right), options, pair, seen, watch: None })
+        // Whatever is one number each is as exact in f64, or checked to be.
+        let numbers = matches!(sort, Sort::Floats { per: 1 } | Sort::Ints | Sort::Mixed { .. });
+        let wide = if pair.is_none() && numbers { Pair::of(DType::F64, DType::F64) } else { None };
+        Ok(Self { reference, candidate, sort, grid: Grid::of(left, right), options, pair, wide, seen, watch: None })
     }
 
     fn views(&self) -> Option<(&'a View, &'a View)> {
@@ -245,12 +250,16 @@ impl State {
         let mut scratch = SCRATCH.take().unwrap_or_default();
         let Scratch { values, codes, bytes } = &mut *scratch;
         let mut state = Self::new(task, cut, &range);
-        let in_place = task.in_place(&range);
+        let in_place = task.in_place(&range).filter(|_| task.wide.is_none());
         let mut plain_profiles = in_place.is_none();
         for start in range.clone().step_by(BLOCK) {
             let count = (range.end - start).min(BLOCK as u64) as usize;
             if let Sort::Opaque { width } = task.sort {
                 state.insert_opaque(task, width, start, count, values);
+                continue;
+            }
+            if let Some(wide) = task.wide {
+                state.insert_wide(task, wide, start, count, (values, codes));
                 continue;
             }
             let fast = task.pair.zip(task.views()).is_some_and(|(pair, (left, right))| {
@@ -276,7 +285,7 @@ impl State {
         }
         state.insert_pending(codes);
         // The columns of a chunk are summed row by row while it is still close by.
-        if let Some(profiles) = state.profiles.as_mut().filter(|_| !matches!(task.sort, Sort::Opaque { .. })) {
+        if let Some(profiles) = state.profiles.as_mut().filter(|_| task.wide.is_none() && !matches!(task.sort, Sort::Opaque { .. })) {
             match in_place.filter(|_| !plain_profiles).zip(task.pair) {
                 Some((sides, pair)) => Self::profile_fast(profiles, pair, range.start, state.differing == 0, sides),
                 None => {
@@ -287,6 +296,28 @@ impl State {
         }
         SCRATCH.set(Some(scratch));
         state
+    }
+
+    /// A block of anything that is one number each, read as f64.
+    fn insert_wide(&mut self, task: &Task<'_>, pair: Pair, start: u64, count: usize, (values, codes): (&mut Values, &mut Codes)) {
+        let exact = values.read_numbers(task.reference, task.candidate, start, count);
+        let before = self.differing;
+        if exact && self.insert_fast(task, pair, start, &bytes_of(&values.reference), &bytes_of(&values.candidate), codes) {
+            if let Some(profiles) = &mut self.profiles {
+                let sides = (&*bytes_of(&values.reference), &*bytes_of(&values.candidate), [8, 8]);
+                if profiles.rows_are_blocks() {
+                    profiles.insert_row(start / profiles.cut.row, &codes.cell);
+                }
+                Self::profile_fast(profiles, pair, start, self.differing == before, sides);
+            }
+            return;
+        }
+        values.read(task.sort, task.reference, task.candidate, start, count);
+        if let Some(profiles) = &mut self.profiles {
+            let Values { reference, candidate, apart, .. } = &*values;
+            profiles.insert(start, 1, reference, apart, |i| reference[i].is_finite() && candidate[i].is_finite());
+        }
+        self.insert(task, start, values);
     }
 
     fn profile_plain(profiles: &mut Profiles, task: &Task<'_>, range: &Range<u64>, values: &mut Values) {
