@@ -7,7 +7,7 @@
 use crate::{
     causes::{self, Scene},
     layout::{self, Dims, Hints, Layout, LayoutError, SideHints, parse_steps},
-    noise::{Measures, measures},
+    noise::{Measures, angle, measures},
     pairing::{self, Leftover, Pair, PairError, Pairing},
     precision,
     report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport, Unmeasured},
@@ -380,6 +380,8 @@ pub fn merge(
                     measures,
                     dtypes: part.rounded_to.map_or(dtypes, |dtype| [dtype; 2]),
                     reduction: longest,
+                    // Parameters are not computed from positions.
+                    angle: if is_parameter(first) { 0.0 } else { angle(&[&judged.reference[0], &judged.candidate[0]], first.shape.dims()) },
                     parameter: is_parameter(first),
                     measured_floor: floors.and_then(|floors| floors.get(&pair.reference[0]).copied()),
                     tolerance: settings.rtol.is_some() || settings.atol.is_some(),

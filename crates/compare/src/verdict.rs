@@ -11,7 +11,7 @@
 //!
 //! With `--rtol` / `--atol` the rule is NumPy's instead, element by element: `|c - r| <= atol + rtol * |r|`.
 
-use crate::noise::{AMPLIFICATION, Measures, floor};
+use crate::noise::{AMPLIFICATION, Measures, floor, turned};
 use serde::Serialize;
 use twinscope_measure::Totals;
 use twinscope_tensor::DType;
@@ -75,6 +75,8 @@ pub struct Facts<'a> {
     pub dtypes: [DType; 2],
     /// The longest sum that may have made one element.
     pub reduction: u64,
+    /// The rounding of the largest [`angle`](crate::noise::angle) it was computed with.
+    pub angle: f64,
     pub parameter: bool,
     /// The measures of the same tensor in a repeat or higher-precision run, when the user gave one.
     pub measured_floor: Option<Measures>,
@@ -149,7 +151,7 @@ impl Judge {
 /// that happens to be the same bit for bit does not forbid another order of summation.
 fn own_floor(facts: &Facts<'_>) -> Option<Measures> {
     let measured = facts.measured_floor.map(|measured| measured.map(|m| MEASURED * m));
-    match (measured, floor(facts.dtypes, facts.reduction)) {
+    match (measured, floor(facts.dtypes, facts.reduction).map(|floor| turned(&floor, facts.angle))) {
         (Some(measured), Some(modelled)) => Some(max(&measured, &modelled)),
         (measured, modelled) => measured.or(modelled),
     }
@@ -190,6 +192,7 @@ mod tests {
             measures: measures(totals),
             dtypes: [dtype; 2],
             reduction: 64,
+            angle: 0.0,
             parameter: false,
             measured_floor: None,
             tolerance: false,
