@@ -2,7 +2,7 @@
 //!
 //! `TWINSCOPE_BENCH_GIB` sets how much a side (default 2), `TWINSCOPE_BENCH_DTYPES` which (default `f32,bf16`; also `f16`, `f64`),
 //! `TWINSCOPE_BENCH_DATA` what of the data (any of `differing`, `noise`, `identical`), `TWINSCOPE_BENCH_COLUMNS` the last axis (default 4096), `TWINSCOPE_BENCH_ROUNDS` how often. Each pass is timed in slices of
-//! `TWINSCOPE_BENCH_SLICE` MiB a side (default 16; a busy machine interrupts short ones less often), the passes take turns, and the speed is that of the best (and of the median) time of every slice, put together. Nothing is enforced.
+//! `TWINSCOPE_BENCH_SLICE` MiB a side (default 64, a weight of 4096 x 4096 in f32; a busy machine interrupts short ones less often), the passes take turns, and the speed is that of the best (and of the median) time of every slice, put together. Nothing is enforced.
 //! `TWINSCOPE_BENCH_CPU=1` counts the time of the processors instead.
 
 mod common;
@@ -26,7 +26,7 @@ fn main() {
     let gib: f64 = setting("TWINSCOPE_BENCH_GIB", "2").parse().expect("TWINSCOPE_BENCH_GIB is a number of GiB");
     let rounds: usize = setting("TWINSCOPE_BENCH_ROUNDS", "7").parse().expect("TWINSCOPE_BENCH_ROUNDS is a count");
     let columns: u64 = setting("TWINSCOPE_BENCH_COLUMNS", "4096").parse().expect("TWINSCOPE_BENCH_COLUMNS is a count");
-    let slice: usize = setting("TWINSCOPE_BENCH_SLICE", "16").parse::<usize>().expect("TWINSCOPE_BENCH_SLICE is a number of MiB") << 20;
+    let slice: usize = setting("TWINSCOPE_BENCH_SLICE", "64").parse::<usize>().expect("TWINSCOPE_BENCH_SLICE is a number of MiB") << 20;
     let len = ((gib * 1024.0) as usize).max(16) >> 4 << 24;
     tiny();
     println!("2 x {gib} GiB in the page cache, {} threads, {rounds} rounds; ratio to the sum, best (median)", rayon::current_num_threads());
