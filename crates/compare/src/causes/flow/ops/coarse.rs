@@ -56,6 +56,18 @@ impl Way {
     }
 }
 
+/// Formats that a matrix unit rounds what it multiplies to, while it sums in single precision, and their bits of precision. TF32 has the
+/// precision of f16: what is in the range of both cannot tell them apart.
+pub(super) const UNITS: [(&str, u32); 2] = [("TF32 or f16", 11), ("bf16", 8)];
+
+/// The nearest number of so many bits, whatever its exponent.
+pub(super) fn nearest(value: f64, bits: u32) -> f64 {
+    let shift = 53 - bits;
+    let all = value.to_bits();
+    let up = (1 << (shift - 1)) - 1 + (all >> shift & 1);
+    if value.is_finite() { f64::from_bits(all.saturating_add(up) >> shift << shift) } else { value }
+}
+
 fn largest(values: &[f64]) -> f64 {
     values.iter().fold(0f64, |most, value| most.max(value.abs()))
 }
@@ -90,6 +102,18 @@ mod tests {
             assert_eq!(small(*value), *value);
         }
         assert_eq!((small(1.06), small(-1.07), small(1000.0)), (1.0, -1.125, 448.0));
+    }
+
+    #[test]
+    fn the_nearest_of_few_bits_is_the_one_a_cast_gives() {
+        for value in [0.0, 1.0, -1.0, 0.1, -0.3, 1e-30, 65504.0, 3.140625, 1.00390625, 1.01171875] {
+            let value = f64::from(value as f32);
+            let bits = (value as f32).to_bits();
+            let cast = f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000);
+            assert_eq!(nearest(value, 8), f64::from(cast), "{value}");
+        }
+        assert_eq!((nearest(1.0 + 2f64.powi(-11), 11), nearest(1.0 + 3.0 * 2f64.powi(-11), 11)), (1.0, 1.0 + 2f64.powi(-9)));
+        assert!(nearest(f64::NAN, 8).is_nan() && nearest(f64::NEG_INFINITY, 8) == f64::NEG_INFINITY);
     }
 
     #[test]
