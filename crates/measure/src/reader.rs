@@ -61,6 +61,17 @@ impl<'a> Reader<'a> {
         Ok(Self { sides, values: Values::default(), difference: Vec::new(), per: sort.per() as usize, grid })
     }
 
+    /// One operand, or two of equally many elements.
+    ///
+    /// # Panics
+    /// As [`Reader::two`].
+    pub fn of(reference: &'a dyn Operand, candidate: Option<&'a dyn Operand>) -> Result<Self, ReadError> {
+        match candidate {
+            Some(candidate) => Self::two(reference, candidate),
+            None => Self::one(reference),
+        }
+    }
+
     /// Numbers of an element: 2 where two share one.
     pub fn per(&self) -> usize {
         self.per
