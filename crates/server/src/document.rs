@@ -163,6 +163,20 @@ pub struct Worst {
     pub index: Option<Vec<u64>>,
     /// reference, candidate
     pub values: [Number; 2],
+    /// The same in all their digits, where a double has not enough of them: integers beyond 2^53.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact: Option<[String; 2]>,
+}
+
+impl Worst {
+    /// `candidate - reference`, exact before it is rounded once.
+    pub fn difference(&self) -> f64 {
+        let whole = |text: &String| text.parse::<i128>().ok();
+        match self.exact.as_ref().map(|[reference, candidate]| (whole(reference), whole(candidate))) {
+            Some((Some(reference), Some(candidate))) => candidate.saturating_sub(reference) as f64,
+            _ => self.values[1].0 - self.values[0].0,
+        }
+    }
 }
 
 /// Numbers measured over a pair, no opinion. Undefined is null, never 0.
@@ -191,6 +205,9 @@ pub struct Totals {
     pub argmax: Option<Vec<u64>>,
     #[schema(required = true)]
     pub worst: Option<[Number; 2]>,
+    /// `worst` in all its digits, where a double has not enough of them: integers beyond 2^53.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_exact: Option<[String; 2]>,
     pub reference: SideTotals,
     pub candidate: SideTotals,
     #[serde(default)]

@@ -276,7 +276,7 @@ fn put_worst(pooled: &mut Pooled, planes: &[Which], pair: &Pair, shown: &Shown, 
         }
         let cell = |i: u64, size: u64, cells: usize| (u128::from(i) * cells as u128 / u128::from(size)) as usize;
         let place = cell(r, *rows, pooled.height) * pooled.width + cell(c, *cols, pooled.width);
-        let value = (worst.values[1].0 - worst.values[0].0) as f32;
+        let value = worst.difference() as f32;
         let slot = &mut pooled.planes[difference].values[place];
         if !slot.is_nan() && (value.is_nan() || value.abs() > slot.abs()) {
             *slot = value;
