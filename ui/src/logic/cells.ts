@@ -31,14 +31,21 @@ export function valueOf(text: string): number {
   return first ? Number(first[1]) : 0;
 }
 
+const NUMBER = String.raw`[-+]?(?:nan|inf(?:inity)?|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)`;
+const NUMBERS = new RegExp(`^\\(?${NUMBER}(?:(?:,\\s*)?${NUMBER}j?)?j?\\)?$`, "i");
+
+/** An exact value as the page spells it: every digit as it was sent, NaN and the infinities as in every other place of the page. */
+export function valueText(text: string): string {
+  if (!NUMBERS.test(text)) return text;
+  return text.replace(/nan/gi, "NaN").replace(/-inf(inity)?/gi, "−∞").replace(/inf(inity)?/gi, "∞");
+}
+
 /** Short enough for a cell; whole numbers stay whole. */
 export function cellText(text: string, digits = 4): string {
   const clean = text.trim();
   if (/^[-+]?\d+$/.test(clean)) return clean.length <= 9 ? clean.replace("-", "−") : short(Number(clean), digits);
   if (/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(clean)) return short(Number(clean), digits);
-  if (/^-inf(inity)?$/i.test(clean)) return "−∞";
-  if (/^inf(inity)?$/i.test(clean)) return "∞";
-  return clean;
+  return valueText(clean);
 }
 
 /** Whether two equal-looking cells are the same element: a NaN equals only NaN. */

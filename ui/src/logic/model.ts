@@ -54,6 +54,11 @@ export function verdictWord(verdict: Verdict | null): string {
   return verdict ?? "waiting";
 }
 
+/** Where a divergence began, as a sentence. */
+export function originSentence(origin: "own" | "inherited"): string {
+  return origin === "inherited" ? "diverged, carried on from an earlier pair" : "diverged here: more than rounding explains";
+}
+
 /** What the verdict means for this pair, as a sentence. */
 export function verdictSentence(pair: PairRow): string {
   switch (pair.verdict) {
@@ -66,7 +71,7 @@ export function verdictSentence(pair: PairRow): string {
     case "harmless":
       return pair.agrees_at ? `differs here, agrees again at ${pair.agrees_at}` : "differs here, agrees again downstream";
     case "diverged":
-      return pair.origin === "inherited" ? "diverged, carried on from an earlier pair" : "diverged here: more than rounding explains";
+      return originSentence(pair.origin ?? "own");
     case "incomparable":
       return `not comparable${pair.reason ? `: ${pair.reason}` : ""}`;
   } // no default: a new verdict must not compile until it has a sentence
