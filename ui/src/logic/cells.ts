@@ -40,10 +40,16 @@ export function valueText(text: string): string {
   return text.replace(/nan/gi, "NaN").replace(/-inf(inity)?/gi, "−∞").replace(/inf(inity)?/gi, "∞");
 }
 
-/** Short enough for a cell; whole numbers stay whole. */
-export function cellText(text: string, digits = 4): string {
+/** Units in the last place. Beyond 2^53 a browser has not all their digits: then none are made up. */
+export function ulpText(ulp: number | string | null): string {
+  if (ulp === null) return "–";
+  return typeof ulp === "number" && ulp > Number.MAX_SAFE_INTEGER ? short(ulp) : String(ulp);
+}
+
+/** Short enough for a cell; whole numbers stay whole where there is room for their letters. */
+export function cellText(text: string, digits = 4, room = 9): string {
   const clean = text.trim();
-  if (/^[-+]?\d+$/.test(clean)) return clean.length <= 9 ? clean.replace("-", "−") : short(Number(clean), digits);
+  if (/^[-+]?\d+$/.test(clean)) return clean.length <= room ? clean.replace("-", "−") : short(Number(clean), digits);
   if (/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(clean)) return short(Number(clean), digits);
   return valueText(clean);
 }
