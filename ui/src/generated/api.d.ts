@@ -1152,6 +1152,8 @@ export interface components {
             /** Format: double */
             score: number;
             shape: number[] | null;
+            /** @description Some element is a NaN or an infinity on one side and not the same on the other: further apart than any number, which no number here says. */
+            unequal_nonfinite: boolean;
             verdict: components["schemas"]["Verdict"] | null;
         };
         /** @description What this server is and allows. */

@@ -17,6 +17,8 @@ test("cells are short, whole numbers whole", () => {
   expect(cellText("-9223372036854775808")).toBe("−9.22e18");
   expect(cellText("-9223372036854775807", 4, 20)).toBe("−9223372036854775807");
   expect(cellText("nan")).toBe("NaN");
+  expect(cellText("(-0.19727996+1.4207999j)")).toBe("−0.197+1.42j");
+  expect(cellText("(nan-infj)")).toBe("NaN−∞j");
   expect(cellText("-inf")).toBe("−∞");
   expect(cellText("True")).toBe("True");
 });

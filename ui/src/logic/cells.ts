@@ -32,6 +32,7 @@ export function valueOf(text: string): number {
 }
 
 const NUMBER = String.raw`[-+]?(?:nan|inf(?:inity)?|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)`;
+const COMPLEX = new RegExp(`^\\((${NUMBER})(${NUMBER})j\\)$`, "i");
 const NUMBERS = new RegExp(`^\\(?${NUMBER}(?:(?:,\\s*)?${NUMBER}j?)?j?\\)?$`, "i");
 
 /** An exact value as the page spells it: every digit as it was sent, NaN and the infinities as in every other place of the page. */
@@ -51,6 +52,11 @@ export function cellText(text: string, digits = 4, room = 9): string {
   const clean = text.trim();
   if (/^[-+]?\d+$/.test(clean)) return clean.length <= room ? clean.replace("-", "−") : short(Number(clean), digits);
   if (/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(clean)) return short(Number(clean), digits);
+  const complex = COMPLEX.exec(clean);
+  if (complex) {
+    const [real, imaginary] = [complex[1], complex[2]].map((part) => short(valueOf(part ?? ""), Math.max(2, digits - 1)));
+    return `${real}${imaginary?.startsWith("−") ? "" : "+"}${imaginary}j`;
+  }
   return valueText(clean);
 }
 

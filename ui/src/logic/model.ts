@@ -28,6 +28,8 @@ export interface PairRow {
   bytes: number | null;
   count: number | null;
   differing: number | null;
+  /** A NaN or an infinity on one side alone: further apart than any number; the numbers below are of the other elements. */
+  unequal_nonfinite: boolean;
   max_abs: ApiNumber | null;
   rel_l2: ApiNumber | null;
   cosine: ApiNumber | null;
