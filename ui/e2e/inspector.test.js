@@ -134,7 +134,8 @@ test("a NaN is found and shown as one", async () => {
   await tab.getByTestId("first").click();
   await tab.getByTestId("cells-reference").waitFor();
   await tab.getByRole("button", { name: "Next NaN or Inf" }).click();
-  await says(tab, /(reference|candidate) NaN/i);
+  await says(tab, /(reference|candidate) NaN/);
+  await tab.getByTestId("cells-candidate").getByText("NaN", { exact: true }).first().waitFor();
   await shots(tab, "nan");
   tab.fine();
 });

@@ -32,10 +32,10 @@ fn ls_prints_a_table_in_execution_order() {
     exit code: 0
     ----- stdout -----
     #  name     dtype  shape      size
-    0  0_query  bf16   [1, 2, 3]  12 B
-    1  0_key    f32    [2, 2]     16 B
-    2  1_query  i64    [3]        24 B
-    3  empty    f32    [0, 3]      0 B
+    1  0_query  bf16   [1, 2, 3]  12 B
+    2  0_key    f32    [2, 2]     16 B
+    3  1_query  i64    [3]        24 B
+    4  empty    f32    [0, 3]      0 B
 
     4 tensors, 52 B, safetensors
     ----- stderr -----
@@ -49,9 +49,9 @@ fn ls_takes_globs_hashes_and_exact_sizes() {
     exit code: 0
     ----- stdout -----
     #  name     dtype  shape      size  sha256
-    0  0_query  bf16   [1, 2, 3]    12  3324e97c43ae519f4945d23eb96ff5bb28c3fe682b771f1549045ac92c7fea8b
-    2  1_query  i64    [3]          24  8a89506abb8fa62bdb0c1a4b345c65d1d77cc19e9f9eab7d9f294bfc926c5d1a
-    3  empty    f32    [0, 3]        0  e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+    1  0_query  bf16   [1, 2, 3]    12  3324e97c43ae519f4945d23eb96ff5bb28c3fe682b771f1549045ac92c7fea8b
+    3  1_query  i64    [3]          24  8a89506abb8fa62bdb0c1a4b345c65d1d77cc19e9f9eab7d9f294bfc926c5d1a
+    4  empty    f32    [0, 3]        0  e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 
     3 tensors, 36 bytes, safetensors
     ----- stderr -----
@@ -114,7 +114,7 @@ fn a_bad_tensor_is_skipped_with_its_reason() {
     exit code: 0
     ----- stdout -----
     #  name  dtype  shape  size
-    0  good  f32    [2]     8 B
+    1  good  f32    [2]     8 B
 
     1 tensor, 1 skipped, 8 B, safetensors
     ----- stderr -----
@@ -130,7 +130,7 @@ fn a_hostile_name_cannot_drive_the_terminal() {
     exit code: 0
     ----- stdout -----
     #  name                     dtype  shape  size
-    0  \x1b[2Jgone\r\n\u{202e}  u8     [1]     1 B
+    1  \x1b[2Jgone\r\n\u{202e}  u8     [1]     1 B
 
     1 tensor, 1 B, safetensors
     ----- stderr -----

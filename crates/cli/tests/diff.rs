@@ -100,13 +100,13 @@ fn the_first_divergence_is_named_with_its_numbers() {
     8 pairs: 4 identical, 4 diverged (1 by itself, 3 inherited)
 
     #  name         shape   dtype  rel L2  max abs  cosine  verdict
-    1  0_key        [4, 6]  f32         0        0       1  identical
-    2  0_post_attn  [4, 6]  f32         0        0       1  identical
-    3  0_post_mlp   [4, 6]  f32         0        0       1  identical
-    4  1_query      [4, 6]  f32       0.5     0.48       1  diverged
-    5  1_key        [4, 6]  f32       0.5     0.47       1  diverged (inherited)
-    6  1_post_attn  [4, 6]  f32       0.5     0.47       1  diverged (inherited)
-    7  1_post_mlp   [4, 6]  f32       0.5     0.49       1  diverged (inherited)
+    2  0_key        [4, 6]  f32         0        0       1  identical
+    3  0_post_attn  [4, 6]  f32         0        0       1  identical
+    4  0_post_mlp   [4, 6]  f32         0        0       1  identical
+    5  1_query      [4, 6]  f32       0.5     0.48       1  diverged
+    6  1_key        [4, 6]  f32       0.5     0.47       1  diverged (inherited)
+    7  1_post_attn  [4, 6]  f32       0.5     0.47       1  diverged (inherited)
+    8  1_post_mlp   [4, 6]  f32       0.5     0.49       1  diverged (inherited)
     ... and 1 more pair; --all shows every one
     ----- stderr -----
     ");
@@ -218,6 +218,24 @@ fn empty_and_0_d_tensors_are_compared_like_others() {
 fn integers_and_floats_of_equal_value_are_equal() {
     let found = verdict(npy("<i8", &[3], &i64s(&[1, -2, 3])), npy("<f4", &[3], &f32s(&[1.0, -2.0, 3.0])));
     assert_eq!((found.0, found.1.as_str(), found.3), (0, "identical", Some(0)));
+}
+
+#[test]
+fn the_worst_integers_are_told_in_all_their_digits() {
+    let far = 1i64 << 60;
+    let (code, report) =
+        json(&two(npy("<i8", &[2], &i64s(&[5, far + 1])), npy("<i8", &[2], &i64s(&[5, far + 3]))), &["diff", "r", "c", "--json"]);
+    let totals = &report["pairs"][0]["totals"];
+    let exact = serde_json::json!(["1152921504606846977", "1152921504606846979"]);
+    assert_eq!((code, &totals["worst_exact"], &totals["top"][0]["exact"]), (1, &exact, &exact));
+    assert_eq!((&totals["worst"][0], &totals["max_abs"]), (&totals["worst"][1], &serde_json::json!(2.0)), "doubles say they are equal");
+
+    let float = npy("<f8", &[1], &(far as f64).to_le_bytes());
+    let (_, mixed) = json(&two(float, npy("<i8", &[1], &i64s(&[far + 1]))), &["diff", "r", "c", "--json"]);
+    assert_eq!(mixed["pairs"][0]["totals"]["worst_exact"], serde_json::json!(["1152921504606846976", "1152921504606846977"]));
+
+    let (_, small) = json(&two(npy("<i8", &[1], &i64s(&[5])), npy("<i8", &[1], &i64s(&[7]))), &["diff", "r", "c", "--json"]);
+    assert!(small["pairs"][0]["totals"].get("worst_exact").is_none());
 }
 
 #[test]
@@ -343,10 +361,10 @@ fn seven_tensors_alone_are_21_pairs() {
     21 pairs: 1 identical, 2 rounding, 3 diverged, 15 incomparable
 
      #  name  candidate  shape   dtype       rel L2  max abs    cosine  verdict
-     0  a     b          [2, 3]  f32              0        0         1  identical
-     5  a     g          [2, 3]  f32 / bf16  1.4e-3   1.0e-3         1  rounding
-    10  b     g          [2, 3]  f32 / bf16  1.4e-3   1.0e-3         1  rounding
-    14  c     g          [2, 3]  f32 / bf16     1.2      1.2  0.211582  diverged
+     1  a     b          [2, 3]  f32              0        0         1  identical
+     6  a     g          [2, 3]  f32 / bf16  1.4e-3   1.0e-3         1  rounding
+    11  b     g          [2, 3]  f32 / bf16  1.4e-3   1.0e-3         1  rounding
+    15  c     g          [2, 3]  f32 / bf16     1.2      1.2  0.211582  diverged
     ... and 17 more pairs; --all shows every one
     ----- stderr -----
     ");
@@ -519,9 +537,9 @@ fn csv_has_one_row_for_each_pair() {
     assert_snapshot!(folder.run(&["diff", "a.safetensors", "b.safetensors", "--csv", "-"]), @r#"
     exit code: 1
     ----- stdout -----
-    order,name,reference,candidate,rule,score,layout,shape,reference_dtype,candidate_dtype,verdict,origin,count,compared,differing,max_abs,mean_abs,max_rel,mean_rel,mse,rel_l2,cosine,max_ulp,reference_mean,reference_std,reference_min,reference_max,reference_nan,reference_inf,reference_zero,candidate_mean,candidate_std,candidate_min,candidate_max,candidate_nan,candidate_inf,candidate_zero,reason
-    0,"'=x()","'=x()","'=x()",exact,1,[1],[1],f32,f32,diverged,own,1,1,1,1,1,1,1,1,,,1065353216,0,0,0,0,0,0,1,1,0,1,1,0,0,0,
-    1,"w,1","w,1","w,1",exact,1,[2],[2],f32,f32,diverged,own,2,2,1,2,1,0.5,0.25,2,0.8944271909999159,0.9761870601839527,8388608,1.5,0.5,1,2,0,0,0,2.5,1.5,1,4,0,0,0,
+    order,name,reference,candidate,rule,score,layout,shape,reference_dtype,candidate_dtype,verdict,origin,count,compared,differing,max_abs,mean_abs,max_rel,mean_rel,mse,rel_l2,cosine,max_ulp,reference_mean,reference_std,reference_min,reference_max,reference_nan,reference_inf,reference_zero,candidate_mean,candidate_std,candidate_min,candidate_max,candidate_nan,candidate_inf,candidate_zero,reason,cause,cause_text
+    0,"'=x()","'=x()","'=x()",exact,1,[1],[1],f32,f32,diverged,own,1,1,1,1,1,1,1,1,,,1065353216,0,0,0,0,0,0,1,1,0,1,1,0,0,0,,unknown,no known cause explains it; what made this tensor is not among what is recorded: record the weights and the op's inputs to tell
+    1,"w,1","w,1","w,1",exact,1,[2],[2],f32,f32,diverged,own,2,2,1,2,1,0.5,0.25,2,0.8944271909999159,0.9761870601839527,8388608,1.5,0.5,1,2,0,0,0,2.5,1.5,1,4,0,0,0,,localized,only index 1 of dim 0 (of 2) differ; the rest agrees
     ----- stderr -----
     "#);
     folder.run(&["diff", "a.safetensors", "b.safetensors", "--csv", "pairs.csv"]);
@@ -552,7 +570,7 @@ fn a_batch_is_a_report_each_and_a_summary() {
     8 pairs: 4 identical, 4 diverged (1 by itself, 3 inherited)
 
     #  name     shape   dtype  rel L2  max abs  cosine  verdict
-    4  1_query  [4, 6]  f32       0.5     0.48       1  diverged
+    5  1_query  [4, 6]  f32       0.5     0.48       1  diverged
     ... and 7 more pairs; --all shows every one
 
     == loose
@@ -560,7 +578,7 @@ fn a_batch_is_a_report_each_and_a_summary() {
     rel L2  ····▇▇▇▇  (log, ▁ 1e-3 to █ 1; · identical)
 
     #  name         shape   dtype  rel L2  max abs  cosine  verdict
-    6  1_post_attn  [4, 6]  f32       0.5     0.47       1  rounding
+    7  1_post_attn  [4, 6]  f32       0.5     0.47       1  rounding
     ... and 7 more pairs; --all shows every one
 
     comparison  verdict   pairs  diverged  missing  first divergence

@@ -7,7 +7,7 @@ use crate::{
     verdict::{Origin, Verdict},
 };
 use serde::{Serialize, Serializer, ser::SerializeStruct};
-use twinscope_measure::{SideTotals, Totals};
+use twinscope_measure::{SideTotals, Totals, Worst};
 use twinscope_tensor::{DType, Shape};
 
 /// One sentence on why, with what it rests on. Filled by the causes.
@@ -206,7 +206,6 @@ impl Serialize for NumberedPair<'_> {
 
 fn json_totals(totals: &Totals, shape: Option<&Shape>) -> serde_json::Value {
     let index = |at: u64| shape.map(|shape| shape.unravel(at));
-    let worst = |worst: &twinscope_measure::Worst| [number(Some(worst.reference)), number(Some(worst.candidate))];
     let mut json = serde_json::json!({
         "count": totals.count,
         "compared": totals.compared,
@@ -220,15 +219,30 @@ fn json_totals(totals: &Totals, shape: Option<&Shape>) -> serde_json::Value {
         "cosine": number(totals.cosine),
         "max_ulp": number(totals.max_ulp),
         "argmax": totals.worst.as_ref().and_then(|worst| index(worst.at)),
-        "worst": totals.worst.as_ref().map(worst),
+        "worst": totals.worst.as_ref().map(values),
         "reference": side(&totals.reference),
         "candidate": side(&totals.candidate),
-        "top": totals.top.iter().map(|top| serde_json::json!({"index": index(top.at), "values": worst(top)})).collect::<Vec<_>>(),
+        "top": totals.top.iter().map(|top| one_of_top(top, index(top.at))).collect::<Vec<_>>(),
         "magnitudes": totals.magnitudes,
         "ulps": totals.ulps,
     });
+    if let Some(exact) = totals.worst.as_ref().and_then(Worst::exact) {
+        json["worst_exact"] = exact.to_vec().into();
+    }
     if let Some(beyond) = totals.beyond {
         json["beyond"] = beyond.into();
+    }
+    json
+}
+
+fn values(worst: &Worst) -> [serde_json::Value; 2] {
+    [worst.reference, worst.candidate].map(|value| number(Some(value)))
+}
+
+fn one_of_top(worst: &Worst, index: Option<Vec<u64>>) -> serde_json::Value {
+    let mut json = serde_json::json!({"index": index, "values": values(worst)});
+    if let Some(exact) = worst.exact() {
+        json["exact"] = exact.to_vec().into();
     }
     json
 }

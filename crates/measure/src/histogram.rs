@@ -36,10 +36,7 @@ pub fn histograms(
     wanted: &[(Which, Bins)],
     budget: u64,
 ) -> Result<Vec<Histogram>, ReadError> {
-    let mut reader = match candidate {
-        Some(candidate) => Reader::two(reference, candidate)?,
-        None => Reader::one(reference)?,
-    };
+    let mut reader = Reader::of(reference, candidate)?;
     let len = reader.len();
     let blocks = len.div_ceil(BLOCK);
     let every = len.div_ceil(budget.max(1)).max(1);

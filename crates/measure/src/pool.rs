@@ -3,11 +3,16 @@
 //! A NaN wins over an infinity, an infinity over any number: a single wrong element is what a picture is looked at for, and a mean would hide
 //! it. The difference is pooled by itself, because the pool of a difference is not the difference of the pools.
 //!
-//! Reading is bounded: a window of more than `budget` elements is read in some of its rows and columns, evenly spread, and [`Pooled::exact`]
-//! is then false. Numbers become `f32` for the picture; what is beyond its range stays finite and what is not 0 stays not 0.
+//! Reading is bounded. A window of more than `budget` elements is sampled: of the columns that share a cell the middle ones, side by side, of the
+//! rows that share it some, evenly spread, and as many of both as the budget has for each cell. A cell is then the largest of what was read for it,
+//! [`Pooled::exact`] is false and [`Pooled::read`] says how much it was. What is sampled depends on the sizes alone, never on the machine or
+//! its threads: the rows of the picture are shared out among rayon's current ones. Numbers become `f32` for the picture; what is beyond its
+//! range stays finite and what is not 0 stays not 0.
 
 use crate::reader::{Reader, Which};
-use twinscope_tensor::{Operand, ReadError};
+use rayon::prelude::*;
+use std::ops::Range;
+use twinscope_tensor::{Operand, ReadError, Shape, View};
 
 /// One plane of the picture, row-major.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +32,8 @@ pub struct Pooled {
     pub width: usize,
     /// Every element of the window was read.
     pub exact: bool,
+    /// How many elements were read, of each side.
+    pub read: u64,
     /// In the order asked for.
     pub planes: Vec<Cells>,
 }
@@ -39,6 +46,9 @@ pub struct Size {
     pub budget: u64,
 }
 
+/// Rows of the picture that one thread takes at a time.
+const STRIP: usize = 16;
+
 /// Pools a window of rows and columns, given as operands of two dimensions. Without a candidate only the reference has numbers.
 ///
 /// # Panics
@@ -46,45 +56,72 @@ pub struct Size {
 pub fn pool(reference: &dyn Operand, candidate: Option<&dyn Operand>, planes: &[Which], size: Size) -> Result<Pooled, ReadError> {
     let dims = reference.shape().dims();
     assert!(dims.len() == 2 && candidate.is_none_or(|candidate| candidate.shape().dims() == dims), "two windows of one size");
-    let mut reader = match candidate {
-        Some(candidate) => Reader::two(reference, candidate)?,
-        None => Reader::one(reference)?,
-    };
-    let (rows, cols) = (dims[0], dims[1]);
-    let (height, width) = (size.height.min(rows as usize), size.width.min(cols as usize));
-    let mut pooled = Pooled { height, width, exact: true, planes: vec![Cells::default(); planes.len()] };
+    // Said of an empty window too.
+    Reader::of(reference, candidate)?;
+    let (height, width) = (size.height.min(dims[0] as usize), size.width.min(dims[1] as usize));
+    let mut pooled = Pooled { height, width, exact: true, read: 0, planes: vec![Cells::default(); planes.len()] };
     if height == 0 || width == 0 {
         return Ok(pooled);
     }
-    for cells in &mut pooled.planes {
-        cells.values = vec![0.0; height * width];
+    let reads = Reads::new([dims[0], dims[1]], [height, width], size.budget);
+    (pooled.exact, pooled.read) = (reads.exact, reads.elements());
+    let strips: Vec<Range<usize>> = (0..height).step_by(STRIP).map(|from| from..(from + STRIP).min(height)).collect();
+    let strips: Vec<Result<Vec<Cells>, ReadError>> =
+        strips.into_par_iter().map(|rows| strip([Some(reference), candidate], planes, &reads, rows)).collect();
+    for strip in strips {
+        pooled.planes.iter_mut().zip(strip?).for_each(|(all, cells)| all.append(cells));
     }
-    let reads = Reads::new(rows, cols, height, width, size.budget);
-    pooled.exact = reads.exact;
-    let mut best: Vec<Vec<f64>> = vec![Vec::new(); planes.len()];
-    for row in 0..height {
-        best.iter_mut().for_each(|best| {
-            best.clear();
-            best.resize(width, 0.0);
-        });
-        let mut seen = false;
-        for r in reads.rows_of(row) {
-            for piece in &reads.pieces {
-                reader.read(r * cols + piece.start, piece.len);
-                for ((which, best), cells) in planes.iter().zip(&mut best).zip(&mut pooled.planes) {
-                    let numbers = reader.numbers(*which);
-                    fold(numbers, reader.per(), &reads.columns[piece.at..piece.at + piece.len], best, !seen, cells);
+    reference.check()?;
+    candidate.map_or(Ok(()), |candidate| candidate.check())?;
+    Ok(pooled)
+}
+
+/// Some rows of the picture.
+fn strip(sides: [Option<&dyn Operand>; 2], planes: &[Which], reads: &Reads, rows: Range<usize>) -> Result<Vec<Cells>, ReadError> {
+    let gathered = reads.gathered(sides, rows.clone());
+    let [reference, candidate] = match &gathered {
+        Some(views) => views.each_ref().map(|view| view.as_ref().map(|view| view as &dyn Operand)),
+        None => sides,
+    };
+    let mut reader = Reader::of(reference.expect("there is always a reference"), candidate)?;
+    let mut found = vec![Cells::default(); planes.len()];
+    let mut best: Vec<Vec<f64>> = vec![vec![0.0; reads.width]; planes.len()];
+    let mut line = 0;
+    for row in rows {
+        for (nth, r) in reads.rows_of(row).enumerate() {
+            let mut take = |start: u64, columns: &[u32]| {
+                reader.read(start, columns.len());
+                for ((which, best), cells) in planes.iter().zip(&mut best).zip(&mut found) {
+                    fold(reader.numbers(*which), reader.per(), columns, best, nth == 0, cells);
+                }
+            };
+            if gathered.is_some() {
+                take(line * reads.columns.len() as u64, &reads.columns);
+            } else {
+                let mut at = 0;
+                for run in &reads.runs {
+                    let len = (run.end - run.start) as usize;
+                    take(r * reads.cols + run.start, &reads.columns[at..at + len]);
+                    at += len;
                 }
             }
-            seen = true;
+            line += 1;
         }
-        for (best, cells) in best.iter().zip(&mut pooled.planes) {
-            let out = &mut cells.values[row * width..(row + 1) * width];
-            out.iter_mut().zip(best).for_each(|(out, number)| *out = narrow(*number));
-        }
+        found.iter_mut().zip(&best).for_each(|(cells, best)| cells.values.extend(best.iter().map(|number| narrow(*number))));
     }
-    reader.check()?;
-    Ok(pooled)
+    Ok(found)
+}
+
+impl Cells {
+    /// The rows below.
+    fn append(&mut self, below: Self) {
+        let either = |a: Option<f64>, b: Option<f64>, pick: fn(f64, f64) -> f64| a.zip(b).map(|(a, b)| pick(a, b)).or(a).or(b);
+        self.values.extend(below.values);
+        self.min = either(self.min, below.min, f64::min);
+        self.max = either(self.max, below.max, f64::max);
+        self.nan += below.nan;
+        self.inf += below.inf;
+    }
 }
 
 /// Puts numbers into their columns. The first number of a column takes its place whatever it is.
@@ -129,54 +166,72 @@ fn narrow(number: f64) -> f32 {
     narrow
 }
 
-/// A run of a row that is read.
-struct Piece {
-    start: u64,
-    len: usize,
-    /// Where its columns begin in [`Reads::columns`].
-    at: usize,
-}
-
 /// What is read for a picture.
 struct Reads {
     rows: u64,
-    height: u64,
+    cols: u64,
+    height: usize,
+    width: usize,
     /// Rows read for each row of the picture.
     most_rows: u64,
-    pieces: Vec<Piece>,
+    /// What is read of a row.
+    runs: Vec<Range<u64>>,
     /// The picture's column of every element that is read.
     columns: Vec<u32>,
     exact: bool,
 }
 
 impl Reads {
-    fn new(rows: u64, cols: u64, height: usize, width: usize, budget: u64) -> Self {
+    fn new([rows, cols]: [u64; 2], [height, width]: [usize; 2], budget: u64) -> Self {
         let exact = rows.saturating_mul(cols) <= budget;
         let (h, w) = (height as u64, width as u64);
         // Columns first: a row is read where it lies in one piece, which costs the disk the least.
         let each = if exact { u64::MAX } else { (budget / h.saturating_mul(w)).max(1) };
-        let (mut pieces, mut columns): (Vec<Piece>, Vec<u32>) = (Vec::new(), Vec::new());
-        let mut taken = 0;
+        let (mut runs, mut columns): (Vec<Range<u64>>, Vec<u32>) = (Vec::new(), Vec::new());
         for column in 0..w {
             let (from, to) = (edge(column, cols, w), edge(column + 1, cols, w));
             let len = (to - from).min(each);
             let start = from + (to - from - len) / 2;
-            taken = taken.max(len);
-            match pieces.last_mut() {
-                Some(last) if last.start + last.len as u64 == start => last.len += len as usize,
-                _ => pieces.push(Piece { start, len: len as usize, at: columns.len() }),
+            match runs.last_mut() {
+                Some(last) if last.end == start => last.end += len,
+                _ => runs.push(start..start + len),
             }
             columns.extend(std::iter::repeat_n(column as u32, len as usize));
         }
         let most_rows = if exact { u64::MAX } else { (budget / h.saturating_mul(columns.len() as u64).max(1)).max(1) };
-        Self { rows, height: h, most_rows, pieces, columns, exact }
+        Self { rows, cols, height, width, most_rows, runs, columns, exact }
+    }
+
+    /// Elements that are read in all.
+    fn elements(&self) -> u64 {
+        (0..self.height).map(|row| self.rows_of(row).len() as u64).sum::<u64>() * self.columns.len() as u64
+    }
+
+    /// What is read for some rows of the picture, put together, where it lies apart and each side has bytes to put together.
+    fn gathered(&self, sides: [Option<&dyn Operand>; 2], rows: Range<usize>) -> Option<[Option<View>; 2]> {
+        if self.runs.len() == 1 {
+            return None;
+        }
+        let lines: Vec<u64> = rows.flat_map(|row| self.rows_of(row)).collect();
+        let shape = Shape::from([lines.len() as u64, self.columns.len() as u64]);
+        let mut gathered = [None, None];
+        for (side, gathered) in sides.into_iter().zip(&mut gathered) {
+            let Some(side) = side else { continue };
+            let mut bytes = Vec::new();
+            if !side.view()?.gather_runs(lines.iter().copied(), &self.runs, &mut bytes) {
+                return None;
+            }
+            *gathered = Some(View::new(side.dtype(), shape.clone(), bytes.into()).ok()?);
+        }
+        Some(gathered)
     }
 
     /// The rows read for a row of the picture, evenly spread.
-    fn rows_of(&self, row: usize) -> impl Iterator<Item = u64> + use<> {
-        let (from, to) = (edge(row as u64, self.rows, self.height), edge(row as u64 + 1, self.rows, self.height));
+    fn rows_of(&self, row: usize) -> impl ExactSizeIterator<Item = u64> + use<> {
+        let (row, height) = (row as u64, self.height as u64);
+        let (from, to) = (edge(row, self.rows, height), edge(row + 1, self.rows, height));
         let (there, taken) = (to - from, (to - from).min(self.most_rows));
-        (0..taken).map(move |i| from + i * there / taken)
+        (0..taken as usize).map(move |i| from + i as u64 * there / taken)
     }
 }
 
@@ -188,7 +243,7 @@ fn edge(i: u64, size: u64, cells: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use twinscope_tensor::{DType, Shape, View};
+    use twinscope_tensor::{Assembly, DType, slice::Cut};
 
     fn view(rows: u64, cols: u64, value: impl Fn(u64) -> f64) -> View {
         let bytes: Vec<u8> = (0..rows * cols).flat_map(|i| value(i).to_le_bytes()).collect();
@@ -241,5 +296,42 @@ mod tests {
         let reference = view(64, 64, |i| i as f64 + 1.0);
         let pooled = pool(&reference, None, &[Which::Reference], Size { height: 8, width: 8, budget: 256 }).unwrap();
         assert!(!pooled.exact && pooled.planes[0].values.iter().all(|value| *value > 0.0));
+        assert_eq!((pooled.read, pool(&reference, None, &[], size(8, 8)).unwrap().read), (256, 4096));
+    }
+
+    #[test]
+    fn a_sampled_cell_is_the_largest_of_the_middle_columns_of_its_first_row() {
+        let reference = view(64, 64, |i| if i % 64 % 8 == 7 { 1e9 } else { i as f64 });
+        let pooled = pool(&reference, None, &[Which::Reference], Size { height: 8, width: 8, budget: 256 }).unwrap();
+        let expected = (0..8).flat_map(|row| (0..8).map(move |column| (row * 8 * 64 + column * 8 + 5) as f32));
+        assert!(pooled.planes[0].values.iter().copied().eq(expected));
+    }
+
+    /// The same numbers transposed in memory, big-endian, and put together from parts, which have no bytes of their own.
+    #[test]
+    fn a_sample_is_the_same_however_the_numbers_lie_and_however_many_threads_read_them() {
+        let (rows, cols) = (200, 150);
+        let number = |i: u64| if i == 3333 { f64::NAN } else { (i as f64 * 0.7).sin() };
+        let plain = view(rows, cols, number);
+        let transposed = view(cols, rows, |i| number(i % rows * cols + i / rows)).permute(&[1, 0]);
+        let bytes: Vec<u8> = (0..rows * cols).flat_map(|i| number(i).to_be_bytes()).collect();
+        let big_endian = View::new(DType::F64, Shape::from([rows, cols]), bytes.into()).unwrap().big_endian(true);
+        let half = |start| Assembly::from(plain.slice(&[Cut::Range { start, step: 1, len: rows / 2 }]));
+        let parts = Assembly::concat(vec![half(0), half(rows / 2)], 0).unwrap();
+        let candidate = view(rows, cols, |i| number(i) + if i % 11 == 0 { 0.25 } else { 0.0 });
+        let size = Size { height: 40, width: 30, budget: 5000 };
+        let picture = |reference: &dyn Operand, threads: usize| {
+            let threads = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let pooled = threads.install(|| pool(reference, Some(&candidate), &ALL, size)).unwrap();
+            let bits: Vec<Vec<u32>> =
+                pooled.planes.iter().map(|cells| cells.values.iter().map(|value| value.to_bits()).collect()).collect();
+            let facts: Vec<_> = pooled.planes.iter().map(|cells| (cells.min, cells.max, cells.nan, cells.inf)).collect();
+            (bits, facts, pooled.exact, pooled.read)
+        };
+        let expected = picture(&parts, 1);
+        assert!(!expected.2 && parts.view().is_none());
+        for (reference, threads) in [(&plain, 1), (&plain, 5), (&transposed, 3), (&big_endian, 2)] {
+            assert_eq!(picture(reference, threads), expected);
+        }
     }
 }

@@ -61,6 +61,17 @@ impl<'a> Reader<'a> {
         Ok(Self { sides, values: Values::default(), difference: Vec::new(), per: sort.per() as usize, grid })
     }
 
+    /// One operand, or two of equally many elements.
+    ///
+    /// # Panics
+    /// As [`Reader::two`].
+    pub fn of(reference: &'a dyn Operand, candidate: Option<&'a dyn Operand>) -> Result<Self, ReadError> {
+        match candidate {
+            Some(candidate) => Self::two(reference, candidate),
+            None => Self::one(reference),
+        }
+    }
+
     /// Numbers of an element: 2 where two share one.
     pub fn per(&self) -> usize {
         self.per
@@ -105,7 +116,8 @@ impl<'a> Reader<'a> {
         let Values { reference, candidate, apart, ints, .. } = &self.values;
         self.difference.clear();
         match sort {
-            Sort::Ints => {
+            // Integers that fit an f64 are read as such.
+            Sort::Ints if !ints[0].is_empty() => {
                 let [left, right] = ints;
                 let signed = |((r, c), apart): ((&i128, &i128), &f64)| if c < r { -apart } else { *apart };
                 self.difference.extend(left.iter().zip(right).zip(apart).map(signed));
@@ -131,8 +143,9 @@ impl<'a> Reader<'a> {
     /// not finite.
     pub fn ulp(&self, nth: usize) -> Option<u64> {
         let Sides::Two(_, _, sort) = self.sides else { return None };
-        let Values { reference, candidate, ints, parts, .. } = &self.values;
+        let Values { reference, candidate, apart, ints, parts, .. } = &self.values;
         match (sort, self.grid) {
+            (Sort::Ints, _) if ints[0].is_empty() => apart.get(nth).map(|apart| *apart as u64),
             (Sort::Ints, _) => Some(u64::try_from(ints[1].get(nth)?.abs_diff(*ints[0].get(nth)?)).unwrap_or(u64::MAX)),
             (Sort::Complex, Some(grid)) => {
                 let part = |part: usize| Some((*parts[0].get(2 * nth + part)?, *parts[1].get(2 * nth + part)?));
@@ -173,6 +186,29 @@ mod tests {
         let mut reader = Reader::two(&r, &c).unwrap();
         reader.read(0, 1);
         assert_eq!((reader.numbers(Which::Difference), reader.ulp(0)), (&[-1.0][..], Some(1)));
+    }
+
+    #[test]
+    fn integers_of_every_width_differ_and_have_a_sign() {
+        for dtype in [DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::U32, DType::I32, DType::U64, DType::I64] {
+            let view = |x: [u8; 3]| {
+                let bytes: Vec<u8> = x.iter().flat_map(|x| u64::from(*x).to_le_bytes()[..dtype.itemsize().unwrap()].to_vec()).collect();
+                View::new(dtype, Shape::from([3]), bytes.into()).unwrap()
+            };
+            let (r, c) = (view([0, 1, 1]), view([1, 1, 0]));
+            let mut reader = Reader::two(&r, &c).unwrap();
+            reader.read(0, 3);
+            assert_eq!(reader.numbers(Which::Difference), [1.0, 0.0, -1.0], "{dtype}");
+            assert_eq!([0, 1, 2].map(|nth| reader.ulp(nth)), [Some(1), Some(0), Some(1)], "{dtype}");
+            // A run that is read after another is not the other's.
+            reader.read(1, 2);
+            assert_eq!(reader.numbers(Which::Difference), [0.0, -1.0], "{dtype}");
+        }
+        let byte = View::new(DType::U8, Shape::from([1]), vec![200].into()).unwrap();
+        let long = View::new(DType::I64, Shape::from([1]), (-1i64).to_le_bytes().to_vec().into()).unwrap();
+        let mut reader = Reader::two(&byte, &long).unwrap();
+        reader.read(0, 1);
+        assert_eq!((reader.numbers(Which::Difference), reader.ulp(0)), (&[-201.0][..], Some(201)));
     }
 
     #[test]

@@ -42,10 +42,7 @@ pub fn search(
     wanted: Wanted,
     from: From,
 ) -> Result<Found, ReadError> {
-    let mut reader = match candidate {
-        Some(candidate) => Reader::two(reference, candidate)?,
-        None => Reader::one(reference)?,
-    };
+    let mut reader = Reader::of(reference, candidate)?;
     let (len, per) = (reader.len(), reader.per());
     let mut at = from.at.min(len);
     let mut read = 0;

@@ -56,6 +56,22 @@ pub struct Worst {
     /// The imaginary parts, reference and candidate, of complex numbers.
     #[serde(with = "crate::exact::two")]
     pub imaginary: Option<[f64; 2]>,
+    /// Reference and candidate where they are integers that no `f64` holds: what `reference` and `candidate` say is then rounded.
+    pub integers: [Option<i128>; 2],
+}
+
+impl Worst {
+    /// Both values in all their digits, where an `f64` has not enough of them.
+    pub fn exact(&self) -> Option<[String; 2]> {
+        let text = |(integer, float): (Option<i128>, f64)| match integer {
+            Some(integer) => integer.to_string(),
+            None if float.is_infinite() => if float > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),
+            // Every digit of a whole one, so that it can be held against the integer beside it.
+            None => float.to_string(),
+        };
+        let [reference, candidate] = self.integers;
+        self.integers.iter().any(Option::is_some).then(|| [(reference, self.reference), (candidate, self.candidate)].map(text))
+    }
 }
 
 /// What each index along one axis holds.

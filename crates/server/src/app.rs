@@ -48,6 +48,8 @@ pub struct App {
     pub(crate) room: Room,
     /// Threads for what a person waits for, so that a running comparison does not hold it up.
     pub(crate) answers: rayon::ThreadPool,
+    /// Threads for pictures, which take milliseconds, so that an answer that takes a second does not hold them up.
+    pub(crate) pictures: rayon::ThreadPool,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     clock: AtomicU64,
     first: OnceLock<String>,
@@ -85,7 +87,8 @@ impl App {
         let used = sessions.values().flat_map(|session| session.record().uploads()).collect();
         uploads.forget_unused(&store, &used);
         let room = Room::new(config.comparisons.max(1));
-        let answers = rayon::ThreadPoolBuilder::new().thread_name(|nth| format!("answer-{nth}")).build()?;
+        let threads = |name: &'static str| rayon::ThreadPoolBuilder::new().thread_name(move |nth| format!("{name}-{nth}")).build();
+        let (answers, pictures) = (threads("answer")?, threads("picture")?);
         let app = Self {
             config,
             store,
@@ -93,6 +96,7 @@ impl App {
             uploads,
             room,
             answers,
+            pictures,
             sessions: Mutex::new(sessions),
             clock: AtomicU64::new(0),
             first: OnceLock::new(),

@@ -163,6 +163,20 @@ pub struct Worst {
     pub index: Option<Vec<u64>>,
     /// reference, candidate
     pub values: [Number; 2],
+    /// The same in all their digits, where a double has not enough of them: integers beyond 2^53.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact: Option<[String; 2]>,
+}
+
+impl Worst {
+    /// `candidate - reference`, exact before it is rounded once.
+    pub fn difference(&self) -> f64 {
+        let whole = |text: &String| text.parse::<i128>().ok();
+        match self.exact.as_ref().map(|[reference, candidate]| (whole(reference), whole(candidate))) {
+            Some((Some(reference), Some(candidate))) => candidate.saturating_sub(reference) as f64,
+            _ => self.values[1].0 - self.values[0].0,
+        }
+    }
 }
 
 /// Numbers measured over a pair, no opinion. Undefined is null, never 0.
@@ -191,6 +205,9 @@ pub struct Totals {
     pub argmax: Option<Vec<u64>>,
     #[schema(required = true)]
     pub worst: Option<[Number; 2]>,
+    /// `worst` in all its digits, where a double has not enough of them: integers beyond 2^53.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_exact: Option<[String; 2]>,
     pub reference: SideTotals,
     pub candidate: SideTotals,
     #[serde(default)]
@@ -207,6 +224,14 @@ pub struct Totals {
     /// Elements beyond the tolerance, when one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beyond: Option<u64>,
+}
+
+impl Totals {
+    /// Whether some element is not finite on one side and not the same on the other: it is then the worst one, or all that differs.
+    pub fn unequal_nonfinite(&self) -> bool {
+        let worst = self.worst.is_some_and(|worst| worst.iter().any(|value| !value.0.is_finite()));
+        self.differing > 0 && (worst || self.max_abs.is_none_or(|most| most.0 == 0.0))
+    }
 }
 
 /// One pair, as the report has it.
@@ -382,6 +407,8 @@ pub struct Row {
     /// NaN and infinities of both sides.
     #[schema(required = true)]
     pub nonfinite: Option<u64>,
+    /// Some element is a NaN or an infinity on one side and not the same on the other: further apart than any number, which no number here says.
+    pub unequal_nonfinite: bool,
     /// The kind of the best cause, and its sentence.
     #[schema(required = true)]
     pub cause: Option<String>,
@@ -419,6 +446,7 @@ impl Row {
             max_ulp: totals.and_then(|totals| totals.max_ulp),
             differing: totals.map(|totals| totals.differing),
             nonfinite: totals.map(|totals| [&totals.reference, &totals.candidate].map(|side| side.nan + side.inf).iter().sum()),
+            unequal_nonfinite: totals.is_some_and(Totals::unequal_nonfinite),
             cause: cause.map(|cause| cause.kind.clone()),
             cause_text: cause.map(|cause| cause.text.clone()),
             reason: pair.reason.clone().filter(|_| measured),
@@ -469,6 +497,18 @@ impl Headline {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_nan_on_one_side_alone_is_told_of_a_pair_whose_other_values_agree() {
+        let totals = |differing: u64, max_abs: f64, worst: serde_json::Value| -> Totals {
+            let json = serde_json::json!({"count": 4, "compared": 3, "differing": differing, "max_abs": max_abs, "worst": worst, "reference": {}, "candidate": {}});
+            serde_json::from_value(json).unwrap()
+        };
+        assert!(totals(1, 0.0, serde_json::json!([1.0, "NaN"])).unequal_nonfinite());
+        assert!(totals(5, 0.25, serde_json::json!(["Infinity", "-Infinity"])).unequal_nonfinite());
+        assert!(!totals(5, 0.25, serde_json::json!([1.0, 1.25])).unequal_nonfinite());
+        assert!(!totals(0, 0.0, serde_json::json!([1.0, 1.0])).unequal_nonfinite());
+    }
 
     #[test]
     fn a_nan_survives_the_way_through_json() {

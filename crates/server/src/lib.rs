@@ -32,6 +32,7 @@ pub use guard::ANY_ADDRESS;
 pub use html::report_page;
 pub use listen::{bind, serve};
 pub use roots::Roots;
+pub use table::csv as report_csv;
 
 use axum::{Router, response::IntoResponse};
 use std::sync::Arc;

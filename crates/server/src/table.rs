@@ -1,4 +1,4 @@
-//! One line for each pair, for spreadsheets: the columns of `diff --csv`.
+//! One line for each pair, for spreadsheets: what `diff --csv` writes and the page gives away.
 
 use crate::document::{Number, Pair, Report, SideTotals, Totals};
 
@@ -8,7 +8,7 @@ reference_mean,reference_std,reference_min,reference_max,reference_nan,reference
 candidate_mean,candidate_std,candidate_min,candidate_max,candidate_nan,candidate_inf,candidate_zero,reason,cause,cause_text";
 
 /// Undefined is empty; NaN and infinities are words, as in JSON.
-pub(crate) fn csv(report: &Report) -> String {
+pub fn csv(report: &Report) -> String {
     let mut text = format!("{HEADER}\n");
     for pair in &report.pairs {
         let fields: Vec<String> = fields(pair).iter().map(|field| quoted(field)).collect();
@@ -74,11 +74,31 @@ fn number(value: Option<Number>) -> String {
     }
 }
 
-/// A spreadsheet takes a field that begins with `=`, `+`, `-` or `@` as a formula; a name from a file must not be one.
-fn quoted(field: &str) -> String {
+/// A spreadsheet takes a field that begins with `=`, `+`, `-` or `@` as a formula, in quotes or not; a text from a file must not be one.
+pub(crate) fn quoted(field: &str) -> String {
     let formula = field.starts_with(['=', '+', '-', '@']) && field.parse::<f64>().is_err() && !field.ends_with("Infinity");
     if formula {
         return format!("\"'{}\"", field.replace('"', "\"\""));
     }
     if field.contains([',', '"', '\n', '\r']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_no_formula_and_a_number_stays_one() {
+        for (field, expected) in [
+            ("=x()", "\"'=x()\""),
+            ("@a,\"b\"", "\"'@a,\"\"b\"\"\""),
+            ("-x", "\"'-x\""),
+            ("-1.5e-7", "-1.5e-7"),
+            ("-Infinity", "-Infinity"),
+            ("a,b", "\"a,b\""),
+            ("two\nlines", "\"two\nlines\""),
+        ] {
+            assert_eq!(quoted(field), expected);
+        }
+    }
 }

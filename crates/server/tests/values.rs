@@ -161,7 +161,7 @@ async fn slices_are_taken_away_for_numpy_and_spreadsheets() {
     let values: Vec<f32> = npy.bytes[128..].chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
     assert_eq!(values, [-6.5, -2.5, 1.5]);
     let csv = server.get(&format!("{session}/pairs/2/export.csv?side=difference&slice=[0,1:]")).await;
-    assert_eq!(csv.text(), "0.0,nan,0.0,0.0\n0.0,0.0,0.0,0.0\n");
+    assert_eq!(csv.text(), "0.0,NaN,0.0,0.0\n0.0,0.0,0.0,0.0\n");
     let original = server.get(&format!("{session}/pairs/1/export.csv?side=candidate&original=1&slice=[0]")).await;
     assert_eq!(original.text(), "-7.5,-1.5,4.5,10.5\n");
     assert_eq!(server.get(&format!("{session}/pairs/0/export.npy?slice=[9]")).await.code(), "bad_slice");

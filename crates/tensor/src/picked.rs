@@ -100,6 +100,10 @@ impl<'a> Picked<'a> {
         if range.start > range.end || range.end > size {
             return Err(PlaneError::Range { range, what: "elements", size });
         }
+        if let Some(row) = operand.view().and_then(flat) {
+            let cut = Cut::Range { start: range.start, step: 1, len: range.end - range.start };
+            return Ok(Self { from: From::View(row.slice(&[Cut::Index(0), cut])) }.with_one(0));
+        }
         let shape = Shape::from([1, range.end - range.start]);
         Ok(Self { from: From::Strided { inner: operand, shape, strides: vec![0, 1], offset: range.start as i64 } })
     }
@@ -158,6 +162,16 @@ impl<'a> Picked<'a> {
         self.runs(flat, 1, |begin, _| place = Some(begin));
         place
     }
+}
+
+/// All elements as one row, where one stride steps through them and each has bytes of its own.
+fn flat(view: &View) -> Option<View> {
+    view.dtype().itemsize().filter(|_| view.quant().is_none())?;
+    match view.shape().rank() {
+        0 => view.unsqueeze(0)?,
+        rank => view.merge(0, rank)?,
+    }
+    .unsqueeze(0)
 }
 
 impl Plane {
@@ -312,6 +326,18 @@ mod tests {
             assert_eq!((run.shape().dims().to_vec(), values(&run)), (vec![1, 4], vec![10.0, 11.0, 12.0, 13.0]));
             assert!(Picked::run(&*operand, 10..25).is_err());
         }
+    }
+
+    #[test]
+    fn a_run_of_a_tensor_that_lies_in_one_piece_is_a_view_of_it() {
+        let [whole, parts] = both();
+        assert!(Picked::run(&*whole, 3..9).unwrap().view().is_some() && Picked::run(&*parts, 3..9).unwrap().view().is_none());
+        let turned = counting(&[2, 3]).permute(&[1, 0]);
+        assert_eq!(values(&Picked::run(&turned, 1..4).unwrap()), [3.0, 1.0, 4.0]);
+        let scalar = counting(&[]);
+        let run = Picked::run(&scalar, 0..1).unwrap();
+        assert_eq!((run.shape().dims(), values(&run), run.view().is_some()), (&[1, 1][..], vec![0.0], true));
+        assert_eq!(Picked::run(&counting(&[3, 0]), 0..0).unwrap().shape().dims(), [1, 0]);
     }
 
     #[test]

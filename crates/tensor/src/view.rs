@@ -8,7 +8,7 @@
 //! lie like that in the file, gathered into the caller's scratch when they do not.
 
 use crate::{Bytes, DType, Packing, Shape, Shrunk};
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 /// Why bytes do not make a tensor. Numbers, not prose: the caller knows the file and the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -161,7 +161,7 @@ impl View {
     }
 
     /// The addresses of [`View::stored_len`]'s bytes.
-    pub fn place(&self) -> std::ops::Range<usize> {
+    pub fn place(&self) -> Range<usize> {
         let start = self.bytes.as_ptr().addr();
         start..start + self.bytes.len()
     }
@@ -260,6 +260,30 @@ impl View {
                 index[k] += 1;
             }
         }
+    }
+
+    /// Of a view of two dimensions: appends runs of columns of some rows, as little-endian bytes, one after the other. False, and nothing
+    /// appended, where an element alone has no bytes or not the whole of its meaning: packed types and codes with a scale.
+    ///
+    /// Elements that lie far apart each wait for memory. Copied by a loop that does nothing else they wait together, which is several
+    /// times as fast as [`View::chunk`] run by run.
+    ///
+    /// # Panics
+    /// When there are not two dimensions, or a run lies outside them.
+    pub fn gather_runs(&self, rows: impl IntoIterator<Item = u64>, runs: &[Range<u64>], out: &mut Vec<u8>) -> bool {
+        let (Packing::Bytes(n), None) = (self.dtype.packing(), &self.quant) else { return false };
+        let (&[height, width], &[down, across]) = (self.shape.dims(), &self.strides[..]) else { panic!("runs are of rows and columns") };
+        assert!(runs.iter().all(|run| run.start <= run.end && run.end <= width), "runs lie inside their row");
+        let (all, from) = (self.bytes.as_slice(), out.len());
+        for row in rows {
+            assert!(row < height, "a row lies inside its tensor");
+            let begin = self.offset as i64 + row as i64 * down;
+            for run in runs.iter().filter(|run| !run.is_empty()) {
+                gather_run(all, begin + run.start as i64 * across, across, (run.end - run.start) as usize, n, out);
+            }
+        }
+        self.resolve(&mut out[from..]);
+        true
     }
 
     fn position(&self, index: &[u64]) -> i64 {

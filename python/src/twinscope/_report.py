@@ -55,6 +55,7 @@ class Totals:
     magnitudes: list[list[int]] = field(default_factory=list)
     ulps: list[list[int]] = field(default_factory=list)
     beyond: int | None = None
+    worst_exact: list[str] | None = None
 
 
 @dataclass(frozen=True)

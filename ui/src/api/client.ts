@@ -160,6 +160,8 @@ export interface WindowAnswer {
   width: number;
   height: number;
   exact: boolean;
+  /** Values that were read, of each side. */
+  read: number;
   planes: Partial<Record<Plane, Float32Array>>;
 }
 
@@ -172,7 +174,7 @@ export async function window(subject: Subject, slice: Slice, look: Look, view: V
   const meta = JSON.parse(response.headers.get("x-tensor-meta") ?? "{}") as Schemas["WindowMeta"];
   const values = new Float32Array(await response.arrayBuffer());
   const each = meta.width * meta.height;
-  const answer: WindowAnswer = { width: meta.width, height: meta.height, exact: meta.exact, planes: {} };
+  const answer: WindowAnswer = { width: meta.width, height: meta.height, exact: meta.exact, read: meta.read, planes: {} };
   for (const [nth, plane] of meta.planes.entries()) {
     const name = PLANES.find((known) => known === plane.plane);
     if (name) answer.planes[name] = values.subarray(nth * each, (nth + 1) * each);

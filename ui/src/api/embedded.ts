@@ -1,4 +1,5 @@
 // A report in one file: the same page, answering from the JSON beside it instead of a server.
+import { numeric } from "../logic/numbers.js";
 import type { Schemas } from "./schemas.js";
 
 type Report = Schemas["Report"];
@@ -11,6 +12,12 @@ function read(): Report | null {
 export const embedded: Report | null = read();
 
 const names = (names: Schemas["Names"]): string[] => (typeof names === "string" ? [names] : names);
+
+/** As the server says it of its rows. */
+function unequalNonfinite(totals: Schemas["Totals"] | null): boolean {
+  if (!totals || totals.differing === 0) return false;
+  return (totals.worst ?? []).some((value) => !Number.isFinite(numeric(value))) || (numeric(totals.max_abs) ?? 0) === 0;
+}
 
 function row(pair: Schemas["Pair"], nth: number): Schemas["Row"] {
   const { totals } = pair;
@@ -36,6 +43,7 @@ function row(pair: Schemas["Pair"], nth: number): Schemas["Row"] {
     max_ulp: totals?.max_ulp ?? null,
     differing: totals?.differing ?? null,
     nonfinite: totals ? totals.reference.nan + totals.reference.inf + totals.candidate.nan + totals.candidate.inf : null,
+    unequal_nonfinite: unequalNonfinite(totals),
     cause: cause?.kind ?? null,
     cause_text: cause?.text ?? null,
     reason: pair.reason,

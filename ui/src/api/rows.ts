@@ -22,6 +22,7 @@ export function pairRow(row: Schemas["Row"]): PairRow {
     bytes: row.bytes,
     count: row.shape ? elements(row.shape) : null,
     differing: row.differing,
+    unequal_nonfinite: row.unequal_nonfinite,
     max_abs: row.max_abs,
     rel_l2: row.rel_l2,
     cosine: row.cosine,

@@ -1152,6 +1152,8 @@ export interface components {
             /** Format: double */
             score: number;
             shape: number[] | null;
+            /** @description Some element is a NaN or an infinity on one side and not the same on the other: further apart than any number, which no number here says. */
+            unequal_nonfinite: boolean;
             verdict: components["schemas"]["Verdict"] | null;
         };
         /** @description What this server is and allows. */
@@ -1371,6 +1373,8 @@ export interface components {
                 number
             ][];
             worst: components["schemas"]["Number"][] | null;
+            /** @description `worst` in all its digits, where a double has not enough of them: integers beyond 2^53. */
+            worst_exact?: string[] | null;
         };
         /** @description An upload, as far as it has come. */
         Upload: {
@@ -1440,11 +1444,16 @@ export interface components {
         WindowMeta: {
             /** Format: int64 */
             cols: number;
-            /** @description Every element was read. False: some were, and the worst known ones. */
+            /** @description Every element was read. False: a cell is the largest of those that were read of its share, and the worst known ones are where they belong. */
             exact: boolean;
             /** @description Rows and columns of each plane. */
             height: number;
             planes: components["schemas"]["PlaneMeta"][];
+            /**
+             * Format: int64
+             * @description Elements that were read, of each side: of the columns that share a cell the middle ones, of the rows some, evenly spread.
+             */
+            read: number;
             /**
              * Format: int64
              * @description Rows and columns of the tensor that they show: a cell of the picture is the largest magnitude of its share.
@@ -1454,6 +1463,8 @@ export interface components {
         };
         /** @description One of the worst elements. */
         Worst: {
+            /** @description The same in all their digits, where a double has not enough of them: integers beyond 2^53. */
+            exact?: string[] | null;
             index: number[] | null;
             /** @description reference, candidate */
             values: components["schemas"]["Number"][];

@@ -6,7 +6,7 @@ import { move, moveBefore } from "./reorder.js";
 
 function pair(id: number, name: string, more: Partial<PairRow> = {}): PairRow {
   return {
-    id, key: name, name, reference: [name], candidate: [name], order: id, rule: "exact", score: 1, verdict: "identical", origin: null, agrees_at: null,
+    id, key: name, name, reference: [name], candidate: [name], order: id, rule: "exact", score: 1, verdict: "identical", origin: null, agrees_at: null, unequal_nonfinite: false,
     reason: null, shape: [2, 3], dtypes: ["f32", "f32"], bytes: 24, count: 6, differing: 0, max_abs: 0, rel_l2: 0, cosine: 1, max_ulp: 0, cause: null, cause_text: null, rearranged: false,
     ...more,
   };

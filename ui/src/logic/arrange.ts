@@ -49,6 +49,7 @@ export const LEFTOVER_KEY = "leftovers";
 
 /** How far apart a pair is: relative where that is defined; a NaN or an infinity is further than any number; unmeasured ones are last. */
 export function distance(pair: PairRow): number {
+  if (pair.unequal_nonfinite) return Infinity;
   const relative = numeric(pair.rel_l2);
   const value = relative ?? numeric(pair.max_abs);
   if (value === null) return -1;

@@ -16,6 +16,11 @@ test("larger differences are higher, none at all is the bottom, NaN the top", ()
   expect(heights[5]).toBeNull();
 });
 
+test("a NaN on one side alone is the top, whatever the other values say", () => {
+  const pair = { id: 0, rel_l2: 0, max_abs: 0, unequal_nonfinite: true } as PairRow;
+  expect(curve([pair, { ...pair, unequal_nonfinite: false }]).points.map(({ height, beyond }) => [height, beyond])).toEqual([[1, true], [0, false]]);
+});
+
 test("ticks are a handful of powers of ten within the picture", () => {
   for (const curve of [at(1e-30, 1e30), at(0.5), at(), at(0, 0)]) {
     expect(curve.ticks.length).toBeGreaterThanOrEqual(2);

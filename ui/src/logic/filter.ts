@@ -5,8 +5,8 @@ import { numeric } from "./numbers.js";
 
 export type Metric = "max" | "rel" | "cos" | "ulp" | "differing" | "bytes" | "count" | "score";
 const METRICS: Record<Metric, (pair: PairRow) => number | null> = {
-  max: (pair) => numeric(pair.max_abs),
-  rel: (pair) => numeric(pair.rel_l2),
+  max: (pair) => (pair.unequal_nonfinite ? NaN : numeric(pair.max_abs)),
+  rel: (pair) => (pair.unequal_nonfinite ? NaN : numeric(pair.rel_l2)),
   cos: (pair) => numeric(pair.cosine),
   ulp: (pair) => numeric(pair.max_ulp),
   differing: (pair) => pair.differing,

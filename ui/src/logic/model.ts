@@ -28,6 +28,8 @@ export interface PairRow {
   bytes: number | null;
   count: number | null;
   differing: number | null;
+  /** A NaN or an infinity on one side alone: further apart than any number; the numbers below are of the other elements. */
+  unequal_nonfinite: boolean;
   max_abs: ApiNumber | null;
   rel_l2: ApiNumber | null;
   cosine: ApiNumber | null;
@@ -54,6 +56,11 @@ export function verdictWord(verdict: Verdict | null): string {
   return verdict ?? "waiting";
 }
 
+/** Where a divergence began, as a sentence. */
+export function originSentence(origin: "own" | "inherited"): string {
+  return origin === "inherited" ? "diverged, carried on from an earlier pair" : "diverged here: more than rounding explains";
+}
+
 /** What the verdict means for this pair, as a sentence. */
 export function verdictSentence(pair: PairRow): string {
   switch (pair.verdict) {
@@ -66,7 +73,7 @@ export function verdictSentence(pair: PairRow): string {
     case "harmless":
       return pair.agrees_at ? `differs here, agrees again at ${pair.agrees_at}` : "differs here, agrees again downstream";
     case "diverged":
-      return pair.origin === "inherited" ? "diverged, carried on from an earlier pair" : "diverged here: more than rounding explains";
+      return originSentence(pair.origin ?? "own");
     case "incomparable":
       return `not comparable${pair.reason ? `: ${pair.reason}` : ""}`;
   } // no default: a new verdict must not compile until it has a sentence

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { compareNames, elide, fileOf, layerLabel, layerOf, patternOf, sharedPrefix } from "./names.js";
+import { compareNames, elide, fileOf, layerLabel, layerOf, patternOf, sharedPrefix, visible } from "./names.js";
 
 test("the shared prefix ends at a separator", () => {
   expect(sharedPrefix(["model.layers.1.q", "model.layers.12.q"])).toBe("model.layers.");
@@ -43,4 +43,9 @@ test("the file part is what stands before the last separator", () => {
 
 test("names sort as people count", () => {
   expect(["l10", "l2", "l1"].sort(compareNames)).toEqual(["l1", "l2", "l10"]);
+});
+
+test("letters that cannot be seen are told", () => {
+  expect(visible("a\u202eb\n\u200b")).toBe("a\\u{202e}b\\u{a}\\u{200b}");
+  expect(visible("日本語.重み 😀 é")).toBe("日本語.重み 😀 é");
 });

@@ -15,6 +15,12 @@ export function sharedPrefix(names: readonly string[]): string {
   return names.some((name) => name.length <= cut) ? "" : first.slice(0, cut);
 }
 
+/** Letters that cannot be seen, or that turn those around them, as what they are: a name must not look like another. */
+export function visible(name: string): string {
+  // eslint-disable-next-line no-control-regex
+  return name.replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (letter) => `\\u{${letter.charCodeAt(0).toString(16)}}`);
+}
+
 /** At most `room` letters: the shared prefix goes first, then the middle, never the end. */
 export function elide(name: string, room: number, prefix = ""): string {
   const letters = [...name];

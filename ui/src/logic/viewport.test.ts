@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { around, contains, pan, pictureSize, resolution, whole, zoom } from "./viewport.js";
+import { around, contains, pan, pictureSize, poolingText, resolution, whole, zoom } from "./viewport.js";
 
 test("coming closer keeps the cell under the cursor", () => {
   const near = zoom(whole(1000, 1000), 500, 250, 0.5, 1000, 1000);
@@ -34,4 +34,12 @@ test("never more values than pixels nor than cells", () => {
 test("a picture of a long row is still something to look at", () => {
   expect(pictureSize(whole(1, 4096), 400, 300)).toEqual({ width: 400, height: 64 });
   expect(pictureSize(whole(100, 100), 400, 300)).toEqual({ width: 300, height: 300 });
+});
+
+test("a picture says what a pixel is, and that a sample is one", () => {
+  const whole = { r0: 0, r1: 1000, c0: 0, c1: 1000 };
+  expect(poolingText(whole, { width: 1000, height: 1000, exact: true, read: 1_000_000 })).toBe("every value is a cell");
+  expect(poolingText(whole, { width: 400, height: 500, exact: true, read: 1_000_000 })).toBe("2 × 2.5 abs-max pooling: each pixel is the largest of its block, NaN and infinities first");
+  const large = { r0: 0, r1: 32_768, c0: 0, c1: 32_768 };
+  expect(poolingText(large, { width: 256, height: 256, exact: false, read: 524_288 })).toMatch(/^128 × 128 abs-max pooling of a sample: each pixel is the largest of 8 values read of its block \(< 0.1 % of all\)/);
 });

@@ -1,4 +1,5 @@
 // The part of a matrix that a heatmap shows, and how it moves. Pure: no DOM, no fetch.
+import { counted, percent } from "./numbers.js";
 
 export interface Viewport {
   /** First row and the one after the last; the same for columns. */
@@ -68,4 +69,16 @@ export function pictureSize(view: Viewport, width: number, height: number): { wi
   const cell = Math.min(width / cols, height / rows);
   const fit = (pixels: number, most: number) => Math.round(Math.max(Math.min(most, 64), Math.min(most, pixels)));
   return { width: fit(cell * cols, width), height: fit(cell * rows, height) };
+}
+
+/** What a pixel of the picture stands for; that it is a sample when not every value was read, and of how many. */
+export function poolingText(view: Viewport, data: { width: number; height: number; exact: boolean; read: number }): string {
+  const [rows, cols] = [view.r1 - view.r0, view.c1 - view.c0];
+  const [tall, wide] = [rows / data.height, cols / data.width];
+  if (tall <= 1 && wide <= 1) return "every value is a cell";
+  const fine = (size: number) => (Number.isInteger(size) ? String(size) : size.toFixed(1));
+  const block = `${fine(tall)} × ${fine(wide)} abs-max pooling`;
+  if (data.exact) return `${block}: each pixel is the largest of its block, NaN and infinities first`;
+  const each = Math.max(1, Math.round(data.read / (data.width * data.height)));
+  return `${block} of a sample: each pixel is the largest of ${counted(each, "value")} read of its block (${percent(data.read, rows * cols)} of all), NaN and infinities first`;
 }

@@ -73,7 +73,7 @@ impl Ls {
             table::write(out, &columns, shown.tensors.len(), width, "name", &mut |at, row| {
                 let index = shown.tensors[at];
                 let info = &listing.tensors[index];
-                row.cell(index);
+                row.cell(index + 1);
                 row.cell(human::safe(&info.name));
                 row.cell(info.dtype);
                 row.cell(human::Dims(info.shape.dims()));

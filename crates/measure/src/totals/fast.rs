@@ -312,7 +312,7 @@ impl State {
         let number = |at: usize| (value(left, r, at), value(right, c, at));
         let worst = |at: usize| {
             let (reference, candidate) = number(at);
-            Worst { at: start + at as u64, reference, candidate, imaginary: None }
+            Worst { at: start + at as u64, reference, candidate, imaginary: None, integers: [None; 2] }
         };
         if let Some(sums) = equal_sums([left, right], r, c) {
             let pends = matches!(left, DType::F32 | DType::Bf16) && sums.squares.is_finite() && Pending::takes(count, &sums);

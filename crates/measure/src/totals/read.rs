@@ -69,6 +69,19 @@ impl Sort {
     }
 }
 
+impl Sort {
+    /// The `nth` integers of reference and candidate, of those that were read as such.
+    pub(crate) fn integers(self, ints: &[Vec<i128>; 2], nth: usize) -> [Option<i128>; 2] {
+        let read = |side: usize| ints[side].get(nth).copied();
+        match self {
+            Self::Ints => [read(0), read(1)],
+            Self::Mixed { reference_is_int: true } => [read(0), None],
+            Self::Mixed { reference_is_int: false } => [None, read(0)],
+            Self::Floats { .. } | Self::Complex | Self::Opaque { .. } => [None; 2],
+        }
+    }
+}
+
 /// A block of both sides. Kept from block to block: nothing is allocated twice.
 #[derive(Debug, Default)]
 pub(crate) struct Values {

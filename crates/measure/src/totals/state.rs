@@ -342,7 +342,7 @@ impl State {
         for (i, _) in apart.iter().enumerate().filter(|(_, apart)| apart.is_nan()) {
             self.differing += 1;
             let at = start + i as u64;
-            self.top.insert(None, Worst { at, reference: f64::NAN, candidate: f64::NAN, imaginary: None });
+            self.top.insert(None, Worst { at, reference: f64::NAN, candidate: f64::NAN, imaginary: None, integers: [None; 2] });
         }
         self.compared += count as u64;
         self.beyond = self.differing;
@@ -370,8 +370,12 @@ impl State {
                     reference: parts[0][2 * i],
                     candidate: parts[1][2 * i],
                     imaginary: Some([parts[0][2 * i + 1], parts[1][2 * i + 1]]),
+                    integers: [None; 2],
                 },
-                _ => Worst { at: start + i as u64 / per, reference: r, candidate: c, imaginary: None },
+                sort => {
+                    let integers = sort.integers(ints, i).map(|all| all.filter(|all| *all as f64 as i128 != *all));
+                    Worst { at: start + i as u64 / per, reference: r, candidate: c, imaginary: None, integers }
+                }
             };
             if !compared(r, c) {
                 if apart.is_nan() {

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn worst(at: u64) -> Worst {
-        Worst { at, reference: 0.0, candidate: 0.0, imaginary: None }
+        Worst { at, reference: 0.0, candidate: 0.0, imaginary: None, integers: [None; 2] }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::{
     edits::SideName,
     problem::{Answer, Problem},
     slices::{Shown, Subject, sides},
+    table::quoted,
 };
 use axum::{
     body::Body,
@@ -269,12 +270,13 @@ impl Pieces<'_> {
     }
 }
 
-/// A spreadsheet takes a field that begins with `=` as a formula; a string from a file must not be one.
+/// A value as a field: NaN and infinities by the words of all our JSON and CSV, a string from a file as no formula.
 fn field(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) || text.starts_with(['=', '@']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
+    match text {
+        "nan" => "NaN".to_owned(),
+        "inf" => "Infinity".to_owned(),
+        "-inf" => "-Infinity".to_owned(),
+        other => quoted(other),
     }
 }
 

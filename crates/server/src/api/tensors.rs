@@ -16,6 +16,7 @@ use std::sync::Arc;
 use twinscope_measure::{
     Number as Exact, Which,
     histogram::{Bins, Histogram, histograms},
+    pool::{Size, pool},
     search::{self, Wanted},
     stats as measure_stats,
 };
@@ -304,7 +305,7 @@ fn histogram(app: &App, session: &Session, subject: &Subject, asked: &Counted) -
     let sides = sides(app, session, subject, &shown)?;
     let Some(reference) = &sides.reference else { return Err(Problem::bad("bad_plane", "there is nothing to count")) };
     let candidate = sides.candidate.as_ref().filter(|candidate| candidate.shape() == reference.shape());
-    let ends = ends(&sides)?;
+    let ends = ends(app, &sides)?;
     let low = asked.low.or(ends.map(|ends| ends.0)).unwrap_or(0.0);
     let high = asked.high.or(ends.map(|ends| ends.1)).unwrap_or(0.0);
     if !(low.is_finite() && high.is_finite() && low <= high) {
@@ -333,7 +334,7 @@ fn histogram(app: &App, session: &Session, subject: &Subject, asked: &Counted) -
 }
 
 /// The least and the largest finite value, from the report or from a look.
-fn ends(sides: &Sides) -> Answer<Option<(f64, f64)>> {
+fn ends(app: &App, sides: &Sides) -> Answer<Option<(f64, f64)>> {
     if let Some(totals) = sides.pair.as_ref().and_then(|pair| pair.totals.as_ref()) {
         let of = |pick: fn(&crate::document::SideTotals) -> Option<Number>| {
             [&totals.reference, &totals.candidate].into_iter().filter_map(pick).map(|number| number.0).collect::<Vec<f64>>()
@@ -346,8 +347,8 @@ fn ends(sides: &Sides) -> Answer<Option<(f64, f64)>> {
     let mut ends: Option<(f64, f64)> = None;
     for operand in [&sides.reference, &sides.candidate].into_iter().flatten() {
         let row = Picked::run(&**operand, 0..operand.len())?;
-        let size = twinscope_measure::pool::Size { height: 1, width: 256, budget: ENDS };
-        let pooled = twinscope_measure::pool::pool(&row, None, &[Which::Reference], size)?;
+        let size = Size { height: 1, width: 256, budget: ENDS };
+        let pooled = app.pictures.install(|| pool(&row, None, &[Which::Reference], size))?;
         if let (Some(low), Some(high)) = (pooled.planes[0].min, pooled.planes[0].max) {
             ends = Some(ends.map_or((low, high), |(a, b)| (a.min(low), b.max(high))));
         }

@@ -51,15 +51,17 @@ pub struct WindowMeta {
     /// Rows and columns of the tensor that they show: a cell of the picture is the largest magnitude of its share.
     pub rows: u64,
     pub cols: u64,
-    /// Every element was read. False: some were, and the worst known ones.
+    /// Every element was read. False: a cell is the largest of those that were read of its share, and the worst known ones are where they belong.
     pub exact: bool,
+    /// Elements that were read, of each side: of the columns that share a cell the middle ones, of the rows some, evenly spread.
+    pub read: u64,
     pub planes: Vec<PlaneMeta>,
 }
 
 /// Windows of a side with so many elements are read whole: a few milliseconds, because they lie side by side.
 const WHOLE: u64 = 1 << 20;
 /// Elements read of larger ones, unless every one is asked for: those lie apart.
-const BUDGET: u64 = 1 << 18;
+const BUDGET: u64 = 1 << 19;
 const SIDE: usize = 512;
 const MOST_SIDE: usize = 2048;
 /// Elements that lie apart in both directions cost a page each: fewer are read.
@@ -187,9 +189,9 @@ async fn window(app: Arc<App>, session: String, subject: Subject, shown: Shown) 
             },
         };
         let mut pooled = match (&reference, &candidate) {
-            (Some(r), Some(c)) => pool(r, Some(c), &planes, size)?,
+            (Some(r), Some(c)) => app.pictures.install(|| pool(r, Some(c), &planes, size))?,
             // One side alone: its numbers are what is read.
-            (Some(one), None) | (None, Some(one)) => pool(one, None, &[Which::Reference], size)?,
+            (Some(one), None) | (None, Some(one)) => app.pictures.install(|| pool(one, None, &[Which::Reference], size))?,
             (None, None) => return Err(Problem::bad("bad_plane", "there is no such plane")),
         };
         let mut of = reference.as_ref().or(candidate.as_ref()).map(|window| window.shape().dims().to_vec()).unwrap_or_default();
@@ -214,6 +216,7 @@ fn answer(pooled: &Pooled, planes: &[Which], of: &[u64]) -> Answer<Response> {
         rows: of.first().copied().unwrap_or(0),
         cols: of.get(1).copied().unwrap_or(0),
         exact: pooled.exact,
+        read: pooled.read,
         planes: planes
             .iter()
             .zip(&pooled.planes)
@@ -226,7 +229,10 @@ fn answer(pooled: &Pooled, planes: &[Which], of: &[u64]) -> Answer<Response> {
             })
             .collect(),
     };
-    let bytes: Vec<u8> = pooled.planes.iter().flat_map(|cells| &cells.values).flat_map(|value| value.to_le_bytes()).collect();
+    let mut bytes = Vec::with_capacity(pooled.planes.iter().map(|cells| size_of_val(&cells.values[..])).sum());
+    for value in pooled.planes.iter().flat_map(|cells| &cells.values) {
+        bytes.extend_from_slice(&value.to_le_bytes());
+    }
     let meta = HeaderValue::from_str(&serde_json::to_string(&meta)?).map_err(|error| Problem::internal(error.to_string()))?;
     let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")), (META.clone(), meta)];
     Ok((headers, bytes).into_response())
@@ -270,7 +276,7 @@ fn put_worst(pooled: &mut Pooled, planes: &[Which], pair: &Pair, shown: &Shown, 
         }
         let cell = |i: u64, size: u64, cells: usize| (u128::from(i) * cells as u128 / u128::from(size)) as usize;
         let place = cell(r, *rows, pooled.height) * pooled.width + cell(c, *cols, pooled.width);
-        let value = (worst.values[1].0 - worst.values[0].0) as f32;
+        let value = worst.difference() as f32;
         let slot = &mut pooled.planes[difference].values[place];
         if !slot.is_nan() && (value.is_nan() || value.abs() > slot.abs()) {
             *slot = value;

@@ -113,12 +113,10 @@ impl Diff {
             save(path, &page.map_err(|problem| Failure::new(problem.detail))?)?;
         }
         match self.csv.as_deref() {
-            Some(path) if path == Path::new("-") => report::csv(&compared.report, out)?,
+            Some(path) if path == Path::new("-") => out.write_all(csv(&compared.report)?.as_bytes())?,
             path => {
                 if let Some(path) = path {
-                    let mut text = Vec::new();
-                    report::csv(&compared.report, &mut text)?;
-                    save(path, &String::from_utf8_lossy(&text))?;
+                    save(path, &csv(&compared.report)?)?;
                 }
                 compared.write(&self.rows(compared.alone), opening.json, out)?;
             }
@@ -140,6 +138,11 @@ impl Diff {
     fn rows(&self, alone: bool) -> report::Rows {
         report::Rows { limit: if self.all { usize::MAX } else { self.limit }, all: self.all, alone }
     }
+}
+
+/// One row for each pair, the very table that the page gives away.
+fn csv(report: &twinscope_compare::Report) -> anyhow::Result<String> {
+    Ok(twinscope_server::report_csv(&twinscope_server::document::Report::of(report)?))
 }
 
 /// Compares two sources in memory and shows what `diff` would.

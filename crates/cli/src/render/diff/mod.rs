@@ -2,13 +2,10 @@
 //!
 //! Meaning is in words; colour only repeats it, and only on a terminal that has not said `NO_COLOR`.
 
-mod csv;
 mod curve;
 mod headline;
 mod pairs;
 mod why;
-
-pub(crate) use csv::csv;
 
 use super::human;
 use std::{

@@ -45,7 +45,7 @@ pub(super) fn write(report: &Report, rows: &Rows, paint: Paint, out: &mut dyn Wr
     if !columns.contains(&Cells::Layout) {
         for (at, pair) in shown.iter().zip(&pairs) {
             if let Some(layout) = layout(pair) {
-                super::wrapped(&format!("layout of {at}: {}", human::safe(&layout)), width, out)?;
+                super::wrapped(&format!("layout of {}: {}", at + 1, human::safe(&layout)), width, out)?;
             }
         }
     }
@@ -117,7 +117,7 @@ impl Cells {
     fn cell(self, at: usize, pair: &PairReport) -> String {
         let totals = pair.totals.as_ref();
         match self {
-            Cells::Number => at.to_string(),
+            Cells::Number => (at + 1).to_string(),
             Cells::Name => human::safe(&names(&pair.reference)).to_string(),
             Cells::Candidate if pair.reference == pair.candidate => String::new(),
             Cells::Candidate => human::safe(&names(&pair.candidate)).to_string(),
