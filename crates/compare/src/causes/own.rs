@@ -6,6 +6,7 @@ use crate::{
     report::Report,
     verdict::{Origin, Verdict},
 };
+use std::collections::HashMap;
 
 /// How far beyond its own rounding an op must be, when the difference of the pair itself is within what came from upstream, to be looked
 /// at as a fault.
@@ -15,6 +16,7 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
     // The largest errors that turned out to be amplified rounding: what comes after was given them.
     let mut amplified: Measures = [0.0; 4];
     let mut budget = MOST_VALUES;
+    let mut kinds: HashMap<usize, Option<&'static str>> = HashMap::new();
     for (at, flow) in flows.iter().enumerate() {
         // Known already, from what was computed next.
         if !report.pairs[at].causes.is_empty() {
@@ -43,7 +45,7 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
             (Verdict::Diverged, None) if !before => (Verdict::Diverged, Some(Origin::Own)),
             // Inputs that differ and an output that agrees: one difference undoes the other.
             (Verdict::Rounding, Some(flow)) if !by_inputs && is_fault(scene, at, flow) => (Verdict::Diverged, Some(Origin::Own)),
-            (Verdict::Diverged, None) if is_second(scene, at, flows, &mut budget) => (Verdict::Diverged, Some(Origin::Own)),
+            (Verdict::Diverged, None) if is_second(scene, at, flows, &mut budget, &mut kinds) => (Verdict::Diverged, Some(Origin::Own)),
             (Verdict::Rounding, None) if super::flow::capped(scene, at).is_some() => (Verdict::Diverged, Some(Origin::Own)),
             (Verdict::Rounding, _) if is_coarser(scene, at, flow.as_ref()) => (Verdict::Diverged, Some(Origin::Own)),
             (verdict, _) => (verdict, origin),
@@ -98,7 +100,13 @@ const STRANGE: f64 = 4.0;
 
 /// A pair behind a divergence, of an op that is not known, is a fault of its own when a cause leaves what its inputs gave it, and no more;
 /// or when it is off by more than an op makes of its inputs' errors.
-fn is_second(scene: &Scene<'_>, at: usize, flows: &[Option<Flow>], budget: &mut usize) -> bool {
+fn is_second(
+    scene: &Scene<'_>,
+    at: usize,
+    flows: &[Option<Flow>],
+    budget: &mut usize,
+    kinds: &mut HashMap<usize, Option<&'static str>>,
+) -> bool {
     let Some(given) = given(scene, at, |at| flows[at].is_some()) else { return false };
     let found = scene.entries()[at].measures;
     let since = nearest(scene, at, |at| flows[at].is_some()).into_iter().flat_map(|near| near..at);
@@ -120,15 +128,18 @@ fn is_second(scene: &Scene<'_>, at: usize, flows: &[Option<Flow>], budget: &mut 
     let beyond = off(0) || (kind == "localized" && off(2)) || ON_LEVELS.contains(&kind);
     let sure = UNMISTAKABLE.contains(&kind) || best.score.explained >= Some(MOST_OF_IT);
     // A NaN spreads, and what an op does not undo it passes on.
-    beyond && sure && kind != "nonfinite" && !passed_on(scene, at, flows, kind)
+    beyond && sure && kind != "nonfinite" && !passed_on(scene, at, flows, kind, kinds)
 }
 
-/// Whether the divergence before this one has the same cause: elementwise ops keep an order, a factor, a place.
-fn passed_on(scene: &Scene<'_>, at: usize, flows: &[Option<Flow>], kind: &str) -> bool {
+/// Whether the divergence before this one has the same cause: elementwise ops keep an order, a factor, a place. `kinds` remembers what was found.
+fn passed_on(scene: &Scene<'_>, at: usize, flows: &[Option<Flow>], kind: &str, kinds: &mut HashMap<usize, Option<&'static str>>) -> bool {
     let diverged = |before: &usize| scene.entries()[*before].verdict == Verdict::Diverged && !scene.entries()[*before].parameter;
     let Some(before) = (0..at).rev().find(diverged) else { return false };
-    let examination = super::examine_pair(scene, before, flows[before].as_ref(), None);
-    examination.found.first().is_some_and(|best| best.score.proven && best.explanation.kind == kind)
+    let of_before = kinds.entry(before).or_insert_with(|| {
+        let examination = super::examine_pair(scene, before, flows[before].as_ref(), None);
+        examination.found.first().filter(|best| best.score.proven).map(|best| best.explanation.kind)
+    });
+    *of_before == Some(kind)
 }
 
 /// One tensor on a coarser dtype's grid while those before it, and those it was computed from, are not: computed in less precision, even where

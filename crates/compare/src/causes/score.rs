@@ -5,10 +5,10 @@
 //! It is *proven* when `c - p` is rounding by the same four measures that judge a pair, over all elements.
 
 use super::{
-    array::{Axis, median},
+    array::rms,
     case::{Case, Explanation, Predicted},
 };
-use crate::noise::Measures;
+use crate::noise::{Measures, Rowwise};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
@@ -75,38 +75,9 @@ fn left(case: &Case<'_>, predicted: &[f64]) -> Measures {
     measures(case.dims, predicted, case.candidate)
 }
 
-/// A slice whose own norm is below this fraction of the typical slice is measured against the typical one.
-const QUIET_SLICE: f64 = 0.1;
-
 /// The four measures of [`crate::noise`] for two arrays of one shape.
 pub fn measures(dims: &[usize], reference: &[f64], candidate: &[f64]) -> Measures {
-    let square = |value: f64| if value.is_finite() { value * value } else { 0.0 };
-    let error: Vec<f64> = reference.iter().zip(candidate).map(|(r, c)| if same_nonfinite(*r, *c) { 0.0 } else { c - r }).collect();
-    if error.iter().any(|error| !error.is_finite()) {
-        return [f64::INFINITY; 4];
-    }
-    let (mut total, mut scale) = (0.0, 0.0);
-    for (error, r) in error.iter().zip(reference) {
-        total += error * error;
-        scale += square(*r);
-    }
-    let relative = |error: f64, energy: f64| if error == 0.0 { 0.0 } else { (error / energy).sqrt() };
-    let whole = relative(total, scale);
-    let (mut typical, mut worst) = (0f64, whole);
-    for axis in (0..dims.len()).filter(|axis| dims[*axis] > 1) {
-        let axis = Axis::of(dims, axis);
-        let (mut errors, mut energies) = (vec![0.0; axis.along], vec![0.0; axis.along]);
-        for (flat, (error, r)) in error.iter().zip(reference).enumerate() {
-            let at = axis.index(flat);
-            errors[at] += error * error;
-            energies[at] += square(*r);
-        }
-        let quiet = QUIET_SLICE * QUIET_SLICE * median(&mut energies.clone());
-        let mut of_slices: Vec<f64> = errors.iter().zip(&energies).map(|(error, energy)| relative(*error, energy.max(quiet))).collect();
-        worst = of_slices.iter().copied().fold(worst, f64::max);
-        typical = typical.max(median(&mut of_slices));
-    }
-    let rms = (scale / reference.len().max(1) as f64).sqrt();
-    let element = error.iter().zip(reference).map(|(error, r)| if *error == 0.0 { 0.0 } else { error.abs() / r.abs().max(rms) });
-    [whole, typical, worst, element.fold(0.0, f64::max)]
+    let mut state = Rowwise::new(dims, rms(reference));
+    state.add(0, reference, candidate);
+    state.measures()
 }

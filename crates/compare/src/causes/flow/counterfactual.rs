@@ -5,7 +5,10 @@
 //! upstream is in both and cancels. The error is a jackknife over blocks of rows, and over blocks of channels, whichever is larger: outlier channels
 //! make plain errors far too small. The same regression on the reference's side must give 0.
 
-use super::{Site, of, ops::Learned};
+use super::{
+    Site, of,
+    ops::{Learned, Picked, Variant},
+};
 use crate::{
     causes::{
         constants::short,
@@ -36,39 +39,45 @@ const NEAR_ZERO: f64 = 0.3;
 /// Blocks of rows or channels that are left out in turn.
 const BLOCKS: usize = 16;
 
-pub(super) fn confirm(site: &Site<'_>, learned: &Learned, expected: &[f64]) -> Option<Confirmed> {
-    let candidate = &site.out.candidate;
-    let differs = candidate.iter().zip(expected).any(|(c, e)| c != e);
-    if !differs || learned.variants.is_empty() {
+pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
+    if learned.variants.is_empty() {
         return None;
     }
-    let made = (learned.predict)(Which::Reference)?;
-    let mut best: Option<(f64, Confirmed)> = None;
+    let some = learned.telling.clone().unwrap_or_else(|| site.sample());
+    let picked = Picked::These(&some);
+    let recorded = |side: Which| picked.of(of(&site.out, side), site.width());
+    let candidate = recorded(Which::Candidate);
+    let expected = (learned.predict)(Which::Candidate, picked)?;
+    if candidate.iter().zip(&expected).all(|(c, e)| c == e) {
+        return None;
+    }
+    let (reference, made) = (recorded(Which::Reference), (learned.predict)(Which::Reference, picked)?);
+    let mut best: Option<(f64, Fit, &Variant)> = None;
     for variant in &learned.variants {
-        let Some(predicted) = (variant.predict)(Which::Candidate) else { continue };
-        let Some(fit) = regress(site, candidate, expected, &predicted) else { continue };
+        let Some(predicted) = (variant.predict)(Which::Candidate, picked) else { continue };
+        let Some(fit) = regress(site, &candidate, &expected, &predicted) else { continue };
         let near =
             (fit.coefficient - 1.0).abs() <= NEAR_ONE && fit.error <= if variant.fitted { LARGEST_ERROR / 4.0 } else { LARGEST_ERROR };
         if !near || (fit.coefficient - 1.0).abs() > ERRORS * fit.error.max(0.02) {
             continue;
         }
-        let of_reference = (variant.predict)(Which::Reference).and_then(|h| regress(site, of(&site.out, Which::Reference), &made, &h));
+        let of_reference = (variant.predict)(Which::Reference, picked).and_then(|h| regress(site, &reference, &made, &h));
         if !of_reference.is_some_and(|fit| fit.coefficient.abs() <= NEAR_ZERO && fit.error <= 2.0 * LARGEST_ERROR) {
             continue;
         }
-        if best.as_ref().is_none_or(|(left, _)| fit.left < *left) {
-            let confirmed = Confirmed {
-                kind: variant.kind,
-                text: variant.text.clone(),
-                details: variant.details.clone(),
-                coefficient: fit.coefficient,
-                error: fit.error,
-                predicted,
-            };
-            best = Some((fit.left, confirmed));
+        if best.as_ref().is_none_or(|(left, ..)| fit.left < *left) {
+            best = Some((fit.left, fit, variant));
         }
     }
-    best.map(|(_, confirmed)| confirmed)
+    let (_, fit, variant) = best?;
+    Some(Confirmed {
+        kind: variant.kind,
+        text: variant.text.clone(),
+        details: variant.details.clone(),
+        coefficient: fit.coefficient,
+        error: fit.error,
+        predicted: (variant.predict)(Which::Candidate, site.all())?,
+    })
 }
 
 /// A cap on what the reference has, of an op that is not known: logits, scores. A cap far beyond the values bends them by less than the noise

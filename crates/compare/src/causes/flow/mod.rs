@@ -12,17 +12,17 @@ pub(super) mod rows;
 #[cfg(test)]
 mod tests;
 
-use super::{Loaded, Scene, score::measures};
+use super::{Loaded, Scene, array::rms, case::splitmix};
 use crate::{
     layout::Which,
-    noise::{Measures, floor_unit},
+    noise::{Measures, Rowwise, floor_unit},
     verdict::Verdict,
 };
 use rayon::prelude::*;
 use std::sync::Arc;
 
 pub(super) use counterfactual::Confirmed;
-pub(super) use ops::Learned;
+pub(super) use ops::{Learned, Picked, Predict};
 
 /// What a pair's formula says of it.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Flow {
     pub(super) formula: String,
     /// Pairs it was computed from.
     pub(super) inputs: Vec<usize>,
-    /// What the candidate should be, by its own inputs.
+    /// What the candidate should be, by its own inputs; empty when it is that and follows no other formula.
     pub(super) expected: Vec<f64>,
     /// How far it is from that, and how far rounding can be.
     pub(super) off: Measures,
@@ -102,7 +102,62 @@ impl<'a> Site<'a> {
     pub(super) fn load(&self, pair: usize) -> Option<Arc<Loaded>> {
         self.scene.load(pair)
     }
+
+    /// How long a row of the output is, and how many there are.
+    pub(super) fn width(&self) -> usize {
+        self.out.dims.last().copied().unwrap_or(1).max(1)
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.out.reference.len() / self.width()
+    }
+
+    /// Rows that stand for all: all of a small output, of a large one [`SAMPLE`] values' worth, one from each stretch of equal length.
+    pub(super) fn sample(&self) -> Vec<usize> {
+        let (rows, count) = (self.rows(), (SAMPLE / self.width()).max(LEAST_ROWS));
+        if self.out.reference.len() <= WHOLE || rows <= count {
+            return (0..rows).collect();
+        }
+        let one = |nth: usize| {
+            let (start, end) = (nth * rows / count, (nth + 1) * rows / count);
+            start + (splitmix(nth as u64) % (end - start) as u64) as usize
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// How far a formula is from what one side is, over some rows, which are then looked at as a matrix.
+    fn off_at(&self, predict: &Predict, side: Which, rows: &[usize]) -> Option<Measures> {
+        let made = predict(side, Picked::These(rows))?;
+        let wanted = Picked::These(rows).of(of(&self.out, side), self.width());
+        Some(super::score::measures(&[rows.len(), self.width()], &made, &wanted))
+    }
+
+    /// The same over everything, a block of rows at a time: no more than that is ever made.
+    fn off(&self, predict: &Predict, side: Which) -> Option<Measures> {
+        let wanted = of(&self.out, side);
+        let (rows, width) = (self.rows(), self.width());
+        let block = (BLOCK / width).max(1);
+        let mut state = Rowwise::new(&self.out.dims, rms(wanted));
+        for first in (0..rows).step_by(block) {
+            let count = block.min(rows - first);
+            let made = predict(side, Picked::Run(first, count))?;
+            state.add(first, &made, &wanted[first * width..][..count * width]);
+        }
+        Some(state.measures())
+    }
+
+    fn all(&self) -> Picked<'static> {
+        Picked::Run(0, self.rows())
+    }
 }
+
+/// Values of an output up to which all of it is looked at wherever a formula is tried, and of a larger one how many.
+const WHOLE: usize = 1 << 17;
+const SAMPLE: usize = 1 << 16;
+/// Rows of it at least.
+const LEAST_ROWS: usize = 32;
+/// Values that are made at once, so that they stay in the processor's cache.
+const BLOCK: usize = 1 << 15;
 
 /// Fewer different values than this could be made by many formulas: a constant is a multiple of every other one.
 const FEWEST: usize = 16;
@@ -144,13 +199,16 @@ pub(super) fn every(scene: &Scene<'_>) -> Vec<Option<Flow>> {
 pub(super) fn of_pair(scene: &Scene<'_>, pair: usize) -> Option<Flow> {
     let site = Site::new(scene, pair)?;
     let learned = learn(&site)?;
-    let expected = (learned.predict)(Which::Candidate)?;
     let entry = &scene.entries()[pair];
     let floor = own_floor(entry.dtypes[1], learned.terms)?;
     let bound = std::array::from_fn(|i| (learned.looseness * floor[i]).max(MORE * learned.off[i]));
-    let off = measures(&site.out.dims, &expected, &site.out.candidate);
-    let confirmed = counterfactual::confirm(&site, &learned, &expected);
-    Some(Flow { formula: learned.formula, inputs: learned.inputs, expected, off, bound, confirmed })
+    let off = site.off(&learned.predict, Which::Candidate)?;
+    let confirmed = counterfactual::confirm(&site, &learned);
+    let mut flow = Flow { formula: learned.formula, inputs: learned.inputs, expected: Vec::new(), off, bound, confirmed };
+    if !flow.follows() || flow.confirmed.is_some() {
+        flow.expected = (learned.predict)(Which::Candidate, site.all())?;
+    }
+    Some(flow)
 }
 
 /// A softcap that the candidate has and the reference has not, where the op is not known.
@@ -161,15 +219,23 @@ pub(super) fn capped(scene: &Scene<'_>, pair: usize) -> Option<Confirmed> {
 /// The formula nearest to the reference, among those that are near enough.
 fn learn(site: &Site<'_>) -> Option<Learned> {
     let mut best: Option<Learned> = None;
+    let (dtype, some) = (site.scene.entries()[site.pair].dtypes[0], site.sample());
     for op in ops::ALL {
         if op.is_last_resort() && best.is_some() {
             break;
         }
         let mut of_op: Option<Learned> = None;
         for mut learned in op.learn(site) {
-            let Some(made) = (learned.predict)(Which::Reference) else { continue };
-            learned.off = measures(&site.out.dims, &made, &site.out.reference);
-            let floor = own_floor(site.scene.entries()[site.pair].dtypes[0], learned.terms)?;
+            let floor = own_floor(dtype, learned.terms)?;
+            // Of a large output a part says that it is not this; all of it, that it is.
+            if some.len() < site.rows() {
+                let at_some = site.off_at(&learned.predict, Which::Reference, &some);
+                if at_some.is_none_or(|off| off[0] > 2.0 * learned.looseness * floor[0]) {
+                    continue;
+                }
+            }
+            let Some(off) = site.off(&learned.predict, Which::Reference) else { continue };
+            learned.off = off;
             let near = learned.off.iter().zip(floor).all(|(off, floor)| *off <= learned.looseness * floor);
             // Of one op's own variants, two kinds of gelu say, the nearest.
             if near && of_op.as_ref().is_none_or(|best| learned.off[0] < best.off[0]) {

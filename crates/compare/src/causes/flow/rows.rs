@@ -63,6 +63,23 @@ impl Rows {
         ((batch * (self.features / self.size) + head) * self.tokens + token) * self.size + inside
     }
 
+    /// The element, as `row * features + feature`, at a place of the tensor.
+    pub(in crate::causes) fn from(&self, at: usize) -> usize {
+        if self.kind != Kind::Heads {
+            return at;
+        }
+        let heads = self.features / self.size;
+        let (outer, inside) = (at / self.size, at % self.size);
+        let (token, outer) = (outer % self.tokens, outer / self.tokens);
+        let (head, batch) = (outer % heads, outer / heads);
+        ((batch * self.tokens + token) * heads + head) * self.size + inside
+    }
+
+    /// How many features from this one on lie beside each other in the tensor.
+    pub(in crate::causes) fn run(&self, feature: usize) -> usize {
+        if self.kind == Kind::Heads { self.size - feature % self.size } else { self.features - feature }
+    }
+
     pub(in crate::causes) fn gather(&self, values: &[f64]) -> Vec<f64> {
         (0..self.count()).map(|index| values[self.at(index)]).collect()
     }
@@ -88,5 +105,6 @@ mod tests {
         let row = 4 + 2;
         assert_eq!((gathered[row * 15], gathered[row * 15 + 5]), (70.0, 90.0));
         assert_eq!(rows.scatter(&gathered), values);
+        assert!((0..120).all(|index| rows.from(rows.at(index)) == index));
     }
 }

@@ -1,21 +1,22 @@
 //! Channels of a fused tensor cut apart at the wrong places: each channel of the candidate is a channel of the reference's, but some of them
 //! of a neighbouring tensor (q that holds channels of k and v, gate that holds every other channel of up).
 
-use crate::causes::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, flow::rows::Rows};
+use crate::causes::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, flow::rows::Rows, values::spread};
 use serde_json::json;
 use std::collections::BTreeMap;
 
 #[derive(Debug)]
 pub(super) struct Packed;
 
-/// Tokens needed to know a channel again.
+/// Tokens needed to know a channel again, and as many as are looked at.
 const LEAST_ROWS: usize = 6;
+const MOST_ROWS: usize = 64;
 /// How far away in execution order the other parts are recorded.
 const NEIGHBOURS: usize = 4;
 /// Of the channels, how many must come from elsewhere, and how many may be unknown.
 const LEAST_FOREIGN: f64 = 0.05;
 
-/// A channel of the reference: which pair, which of its channels, its values token by token.
+/// A channel of the reference: which pair, which of its channels, its values at some tokens.
 struct Channel {
     pair: usize,
     feature: usize,
@@ -47,22 +48,36 @@ impl Hypothesis for Packed {
 }
 
 fn repacked(case: &Case<'_>, rows: &Rows) -> Option<Explanation> {
-    let pool = pool(case, rows);
+    // Enough tokens know a channel again; whether all of them agree is for the score.
+    let tokens: Vec<usize> = spread(rows.rows, MOST_ROWS).collect();
+    let pool = pool(case, rows, &tokens);
     if pool.iter().all(|channel| channel.pair == case.pair) {
         return None;
     }
-    let wanted = columns(rows, case.candidate);
+    let wanted = columns(rows, case.candidate, &tokens);
     let tolerance = case.noise[0].max(1e-7);
-    let mut found = Vec::with_capacity(rows.features);
-    for values in &wanted {
-        found.push(nearest(&pool, values, tolerance)?);
+    let mut own = vec![None; rows.features];
+    for (at, channel) in pool.iter().enumerate().filter(|(_, channel)| channel.pair == case.pair) {
+        own[channel.feature] = Some(at);
     }
+    // A channel that is still what it was is not looked for elsewhere.
+    let still =
+        |feature: usize| own[feature].filter(|at| distance(&pool[*at], &wanted[feature], allowed(&wanted[feature], tolerance)).is_some());
+    let mut found: Vec<Option<usize>> = (0..rows.features).map(still).collect();
+    let is_few = |count: usize| (count as f64) < LEAST_FOREIGN * rows.features as f64;
+    if is_few(found.iter().filter(|at| at.is_none()).count()) {
+        return None;
+    }
+    for (found, values) in found.iter_mut().zip(&wanted).filter(|(found, _)| found.is_none()) {
+        *found = Some(nearest(&pool, values, tolerance)?);
+    }
+    let found: Vec<usize> = found.into_iter().flatten().collect();
     let foreign = found.iter().filter(|at| pool[**at].pair != case.pair).count();
     let mut used = found.clone();
     used.sort_unstable();
     used.dedup();
     // Constant channels are all alike; a real mixture uses each channel once, and moves a good part of them.
-    if (foreign as f64) < LEAST_FOREIGN * rows.features as f64 || used.len() < found.len() {
+    if is_few(foreign) || used.len() < found.len() {
         return None;
     }
     let everything = found.iter().all(|at| pool[*at].pair == pool[found[0]].pair);
@@ -71,9 +86,16 @@ fn repacked(case: &Case<'_>, rows: &Rows) -> Option<Explanation> {
         return None;
     }
     let mut made = vec![0.0; rows.count()];
-    for (feature, at) in found.iter().enumerate() {
-        for (row, value) in pool[*at].values.iter().enumerate() {
-            made[row * rows.features + feature] = *value;
+    let mut pairs: Vec<usize> = found.iter().map(|at| pool[*at].pair).collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    for pair in pairs {
+        let loaded = case.scene.load(pair)?;
+        let other = alike(rows, &loaded.dims)?;
+        for (feature, channel) in found.iter().map(|at| &pool[*at]).enumerate().filter(|(_, channel)| channel.pair == pair) {
+            for row in 0..rows.rows {
+                made[row * rows.features + feature] = loaded.reference[other.at(row * other.features + channel.feature)];
+            }
         }
     }
     let mut from: BTreeMap<&str, usize> = BTreeMap::new();
@@ -99,7 +121,7 @@ fn repacked(case: &Case<'_>, rows: &Rows) -> Option<Explanation> {
 }
 
 /// Every channel of the reference here and nearby, sorted by the sum of its values.
-fn pool(case: &Case<'_>, rows: &Rows) -> Vec<Channel> {
+fn pool(case: &Case<'_>, rows: &Rows, tokens: &[usize]) -> Vec<Channel> {
     let entries = case.scene.entries();
     let first = case.pair.saturating_sub(NEIGHBOURS);
     let last = (case.pair + NEIGHBOURS).min(entries.len() - 1);
@@ -109,10 +131,8 @@ fn pool(case: &Case<'_>, rows: &Rows) -> Vec<Channel> {
             continue;
         }
         let Some(loaded) = case.scene.load(pair) else { continue };
-        // The parts of a fused tensor lie alike.
-        let alike = Rows::all(&loaded.dims).into_iter().find(|other| other.rows == rows.rows && other.kind == rows.kind);
-        let Some(other) = alike else { continue };
-        for (feature, values) in columns(&other, &loaded.reference).into_iter().enumerate() {
+        let Some(other) = alike(rows, &loaded.dims) else { continue };
+        for (feature, values) in columns(&other, &loaded.reference, tokens).into_iter().enumerate() {
             if values.iter().all(|value| value.is_finite()) {
                 pool.push(Channel { pair, feature, sum: values.iter().sum(), values });
             }
@@ -122,22 +142,46 @@ fn pool(case: &Case<'_>, rows: &Rows) -> Vec<Channel> {
     pool
 }
 
-fn columns(rows: &Rows, values: &[f64]) -> Vec<Vec<f64>> {
-    let gathered = rows.gather(values);
-    (0..rows.features).map(|feature| gathered.iter().skip(feature).step_by(rows.features).copied().collect()).collect()
+/// The parts of a fused tensor lie alike.
+fn alike(rows: &Rows, dims: &[usize]) -> Option<Rows> {
+    Rows::all(dims).into_iter().find(|other| other.rows == rows.rows && other.kind == rows.kind)
+}
+
+fn columns(rows: &Rows, values: &[f64], tokens: &[usize]) -> Vec<Vec<f64>> {
+    (0..rows.features).map(|feature| tokens.iter().map(|token| values[rows.at(token * rows.features + feature)]).collect()).collect()
+}
+
+/// How far away a channel may be, squared, and still be these values.
+fn allowed(values: &[f64], tolerance: f64) -> f64 {
+    (4.0 * tolerance).powi(2) * values.iter().map(|value| value * value).sum::<f64>()
+}
+
+/// Squared; nothing when it is more than `most`, which most channels are after a few tokens.
+fn distance(channel: &Channel, values: &[f64], most: f64) -> Option<f64> {
+    let mut distance = 0.0;
+    for (a, b) in channel.values.iter().zip(values) {
+        distance += (a - b) * (a - b);
+        if distance > most {
+            return None;
+        }
+    }
+    Some(distance)
 }
 
 /// The channel that these values are, by its sum first.
 fn nearest(pool: &[Channel], values: &[f64], tolerance: f64) -> Option<usize> {
-    let norm = values.iter().map(|value| value * value).sum::<f64>().sqrt();
-    let sum: f64 = values.iter().sum();
+    let (sum, allowed): (f64, f64) = (values.iter().sum(), allowed(values, tolerance));
     // The sum is off by at most the norm of the noise times the root of the count.
-    let reach = 4.0 * tolerance * norm * (values.len() as f64).sqrt();
+    let reach = (allowed * values.len() as f64).sqrt();
     let start = pool.partition_point(|channel| channel.sum < sum - reach);
-    let distance = |channel: &Channel| channel.values.iter().zip(values).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
     let near = pool[start..].iter().take_while(|channel| channel.sum <= sum + reach).enumerate();
-    let (at, best) = near.map(|(at, channel)| (at, distance(channel))).min_by(|a, b| a.1.total_cmp(&b.1))?;
-    (norm > 0.0 && best <= 4.0 * tolerance * norm).then_some(start + at)
+    let mut best: Option<(usize, f64)> = None;
+    for (at, channel) in near {
+        if let Some(distance) = distance(channel, values, best.map_or(allowed, |(_, best)| best)) {
+            best = Some((start + at, distance));
+        }
+    }
+    best.filter(|_| allowed > 0.0).map(|(at, _)| at)
 }
 
 #[cfg(test)]

@@ -99,11 +99,56 @@ impl Plan {
                 let turn = &mut turns[position * pairs + pair];
                 turn.0 += u * x + v * y;
                 turn.1 += v * x - u * y;
-                lengths += x.hypot(y) * u.hypot(v);
+                lengths += ((x * x + y * y) * (u * u + v * v)).sqrt();
             }
         }
         let agreed: f64 = turns.iter().map(|(re, im)| re.hypot(*im)).sum();
         (turns, if lengths > 0.0 { agreed / lengths } else { 0.0 })
+    }
+
+    /// How far the heads agree at a few positions: so little, or nothing, says that they do not agree at all.
+    pub(super) fn agreed_at_a_few(self, from: &[f64], to: &[f64]) -> f64 {
+        let (pairs, Axis { outside, along, inside }) = (self.pairs(), self.tokens);
+        let (mut agreed, mut lengths) = (0.0, 0.0);
+        for nth in 0..FEW_POSITIONS.min(along) {
+            let position = nth * along / FEW_POSITIONS.min(along);
+            let mut turns = vec![(0.0, 0.0); pairs];
+            for base in (0..outside).flat_map(|o| (0..inside).step_by(self.width).map(move |j| self.tokens.at(o, position, j))) {
+                for (pair, turn) in turns.iter_mut().enumerate() {
+                    let (a, b) = self.channels(pair);
+                    let (x, y, u, v) = (from[base + a], from[base + b], to[base + a], to[base + b]);
+                    turn.0 += u * x + v * y;
+                    turn.1 += v * x - u * y;
+                    lengths += ((x * x + y * y) * (u * u + v * v)).sqrt();
+                }
+            }
+            agreed += turns.iter().map(|(re, im)| re.hypot(*im)).sum::<f64>();
+        }
+        if lengths > 0.0 { agreed / lengths } else { 0.0 }
+    }
+
+    /// Whether these angles make nearly all of a few heads.
+    pub(super) fn makes_a_few(
+        self,
+        from: &[f64],
+        to: &[f64],
+        angle: impl Fn(usize, usize) -> f64,
+        same: impl Fn(f64, f64) -> bool,
+    ) -> bool {
+        let heads = from.len() / self.width;
+        let (mut seen, mut wrong) = (0usize, 0usize);
+        for nth in 0..FEW_POSITIONS.min(heads) {
+            let base = (super::near::hash(nth as u64) % heads as u64) as usize * self.width;
+            let position = self.tokens.index(base);
+            for pair in 0..self.pairs() {
+                let ((a, b), (sin, cos)) = (self.channels(pair), angle(position, pair).sin_cos());
+                let (x, y) = (from[base + a], from[base + b]);
+                seen += 2;
+                wrong += usize::from(!same(cos * x - sin * y, to[base + a])) + usize::from(!same(sin * x + cos * y, to[base + b]));
+            }
+        }
+        // Twice what is asked of all.
+        wrong * 8 <= seen
     }
 
     /// Turned by an angle of position and pair.
@@ -128,8 +173,9 @@ impl Plan {
     }
 }
 
-/// Pairs looked at before a fit.
+/// Pairs looked at before a fit, and positions or heads.
 const SAMPLE: usize = 128;
+const FEW_POSITIONS: usize = 16;
 
 /// `angle = start + slope * position` for every pair.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,11 +204,19 @@ impl Lines {
         lines
     }
 
+    /// Whether the angles of a few pairs are anything like a line over the positions.
+    pub(super) fn could_be(turns: &[Turn], pairs: usize) -> bool {
+        let few = [0, pairs / 3, pairs / 2, pairs - 1];
+        few.into_iter().all(|pair| line(&turns.iter().skip(pair).step_by(pairs).copied().collect::<Vec<_>>()).2 < SCATTERED)
+    }
+
     pub(super) fn angle(&self, position: usize, pair: usize) -> f64 {
         self.start[pair] + self.slope[pair] * position as f64
     }
 }
 
+/// Angles at random scatter by 1.8.
+const SCATTERED: f64 = 0.8;
 /// So many standard errors are an error.
 const SURE: f64 = 6.0;
 /// Angles are computed in single precision at best, from positions in the thousands.

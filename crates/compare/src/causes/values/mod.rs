@@ -24,6 +24,8 @@ mod scale;
 
 use super::Hypothesis;
 
+pub(super) use sampling::spread;
+
 /// The one that is also asked whether a tensor has less precision than its neighbours.
 pub(super) const ROUNDED: &dyn Hypothesis = &rounded::Rounded;
 

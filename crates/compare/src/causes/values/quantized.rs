@@ -40,8 +40,9 @@ impl Hypothesis for Quantized {
         let Some(unit) = unit_roundoff(case.dtypes[1]) else { return Err("whole numbers".into()) };
         let ways = Blocks::ways(case.dims).into_iter().flat_map(|blocks| Kind::ALL.map(|kind| (blocks.clone(), kind)));
         let mut why = "no blocks of the candidate lie on the levels next to the reference".into();
-        for (blocks, kind) in ways.filter(|(blocks, kind)| blocks.look_quantized(case, *kind, unit)).take(MOST_WAYS) {
-            match quantized(case, &blocks, kind, unit) {
+        let near = Near::of(case);
+        for (blocks, kind) in ways.filter(|(blocks, kind)| blocks.look_quantized(case, *kind, unit, near)).take(MOST_WAYS) {
+            match quantized(case, &blocks, kind, unit, near) {
                 Ok(explanation) => return Ok(vec![explanation]),
                 Err(other) => why = other,
             }
@@ -50,8 +51,7 @@ impl Hypothesis for Quantized {
     }
 }
 
-fn quantized(case: &Case<'_>, blocks: &Blocks, kind: Kind, unit: f64) -> Result<Explanation, Cow<'static, str>> {
-    let near = Near::of(case);
+fn quantized(case: &Case<'_>, blocks: &Blocks, kind: Kind, unit: f64, near: Near) -> Result<Explanation, Cow<'static, str>> {
     let (mut beyond, mut whole, mut range, mut by_chance, mut zero) = (0.0, 0.0, 0f64, 0usize, true);
     for block in 0..blocks.count {
         let values: Vec<f64> = blocks.members(block).map(|flat| case.candidate[flat]).collect();
@@ -137,8 +137,7 @@ impl Blocks {
     }
 
     /// On a few blocks, and a few values of each: on levels, and mostly on the one next to the reference.
-    fn look_quantized(&self, case: &Case<'_>, kind: Kind, unit: f64) -> bool {
-        let near = Near::of(case);
+    fn look_quantized(&self, case: &Case<'_>, kind: Kind, unit: f64, near: Near) -> bool {
         let (mut telling, mut next, mut looked_at) = (0, 0, 0);
         for block in spread(self.count, SAMPLED_BLOCKS) {
             let mut flats: Vec<usize> = self.sampled(block).collect();

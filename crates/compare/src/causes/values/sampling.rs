@@ -11,7 +11,7 @@ pub(super) fn sample(case: &Case<'_>, most: usize) -> Vec<usize> {
 }
 
 /// At most `most` of `count` indices, ascending, one from each stretch of equal length.
-pub(super) fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
+pub(in crate::causes) fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     let picks = count.min(most.max(1));
     (0..picks).map(move |pick| {
         let (start, end) = (pick * count / picks, (pick + 1) * count / picks);

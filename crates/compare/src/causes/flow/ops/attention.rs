@@ -3,7 +3,7 @@
 //! The scale is fitted to the log-odds of the reference, the mask is where its probabilities are zero. Fewer key heads than query heads are
 //! each used by a run of query heads.
 
-use super::{Learned, Op, Variant, roughly};
+use super::{Learned, Op, Picked, Predict, Variant, roughly};
 use crate::{
     causes::{
         Loaded,
@@ -13,13 +13,13 @@ use crate::{
     },
     layout::Which,
 };
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 /// Products beyond which attention is not recomputed.
 const MOST_WORK: usize = 1 << 28;
 
 /// Sizes of one attention.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sizes {
     batch: usize,
     heads: usize,
@@ -38,7 +38,7 @@ impl Sizes {
 }
 
 /// A tensor of heads: `[b, h, s, d]`, or `[b, s, h, d]` with the heads apart or merged.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Heads {
     heads: usize,
     tokens: usize,
@@ -54,6 +54,16 @@ impl Heads {
             (batch * self.heads + head) * self.tokens + token
         };
         row * self.size
+    }
+
+    /// Batch, head and token of the `nth` run of a head's size.
+    fn whose(self, nth: usize) -> (usize, usize, usize) {
+        let Self { heads, tokens, .. } = self;
+        if self.tokens_first {
+            (nth / heads / tokens, nth % heads, nth / heads % tokens)
+        } else {
+            (nth / tokens / heads, nth / tokens % heads, nth % tokens)
+        }
     }
 
     /// The ways to read `dims` as this many tokens; with the number of heads where it is known.
@@ -225,9 +235,9 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let named = factor(softmax.scale, &[scores.query.size], site.floor[0]);
     let all = Arc::new(rows);
-    let over = |softmax: Softmax, mask: Option<Mask>| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+    let over = |softmax: Softmax, mask: Option<Mask>| -> Predict {
         let all = all.clone();
-        Box::new(move |side| Some(all.every(side, softmax, mask)))
+        Box::new(move |side, picked| Some(picked.rows().flat_map(|row| all.row(side, softmax, row, mask)).collect()))
     };
     let fitted = all.fit_cap(softmax);
     let caps = fitted.into_iter().chain(CAPS).map(Some).chain([None]).filter(|cap| *cap != softmax.cap);
@@ -274,6 +284,7 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
         off: [0.0; 4],
         predict: over(softmax, None),
         variants,
+        telling: None,
     })
 }
 
@@ -329,10 +340,6 @@ impl Rows {
         let none = miss(None);
         let cap = functions::best_cap(|cap| miss(Some(cap)));
         (none > 0.0 && miss(Some(cap)) < 0.9 * none).then_some(cap)
-    }
-
-    fn every(&self, side: Which, softmax: Softmax, mask: Option<Mask>) -> Vec<f64> {
-        (0..self.count()).flat_map(|row| self.row(side, softmax, row, mask)).collect()
     }
 }
 
@@ -408,7 +415,7 @@ enum Few {
 /// As many tokens as the shortest window that is looked for.
 const FIRST: usize = 3;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Mixed {
     sizes: Sizes,
     value: Heads,
@@ -426,23 +433,21 @@ impl Mixed {
         }
     }
 
-    /// Everything, with the weights of a row from wherever they come.
-    fn every(self, value: &[f64], mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> Vec<f64> {
-        let Sizes { batch, heads, queries, .. } = self.sizes;
-        let mut made = vec![0.0; batch * heads * queries * self.out.size];
-        for b in 0..batch {
-            for h in 0..heads {
-                for s in 0..queries {
-                    let at = self.out.at(b, h, s);
-                    self.one(&weights(b, h, s), value, b, h, &mut made[at..at + self.out.size]);
-                }
+    /// Some rows of the output, with the weights from wherever they come. Where heads are merged, a row holds all of them.
+    fn every(self, value: &[f64], picked: Picked<'_>, width: usize, mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> Vec<f64> {
+        let mut made = vec![0.0; picked.count() * width];
+        for (row, made) in picked.rows().zip(made.chunks_exact_mut(width)) {
+            for (nth, made) in made.chunks_exact_mut(self.out.size).enumerate() {
+                let (b, h, s) = self.out.whose(row * (width / self.out.size) + nth);
+                self.one(&weights(b, h, s), value, b, h, made);
             }
         }
         made
     }
 
-    /// A mean of values lies between the smallest and the largest of them: nearly every other triple of tensors fails here.
-    fn could_be(self, site: &Site<'_>, value: &[f64]) -> bool {
+    /// A mean of values lies between the smallest and the largest of them: nearly every other triple of tensors fails here, before any is read
+    /// whole.
+    fn could_be(self, site: &Site<'_>, value: usize) -> bool {
         let Sizes { batch, heads, queries, keys } = self.sizes;
         let rows = batch * heads * queries;
         (0..rows.min(12)).all(|i| {
@@ -450,9 +455,9 @@ impl Mixed {
             let (b, h, s) = (row / queries / heads, row / queries % heads, row % queries);
             let kv = h / (heads / self.value.heads);
             (0..self.out.size.min(4)).all(|d| {
-                let of_token = |t: usize| value[self.value.at(b, kv, t) + d];
-                let (low, high) =
-                    (0..keys).map(of_token).fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+                let places: Vec<usize> = (0..keys).map(|t| self.value.at(b, kv, t) + d).collect();
+                let Some(values) = site.scene.pick(value, &places) else { return false };
+                let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
                 let slack = 4.0 * site.floor[1] * low.abs().max(high.abs());
                 let out = site.out.reference[self.out.at(b, h, s) + d];
                 (low - slack..=high + slack).contains(&out)
@@ -498,15 +503,18 @@ fn mixture(site: &Site<'_>, p: usize, v: usize, weights: &Arc<Loaded>, mixed: Mi
         return None;
     }
     let name = |at: usize| site.scene.entries()[at].name.as_str();
-    let weights = weights.clone();
+    let (weights, width) = (weights.clone(), site.width());
     Some(Learned {
         formula: format!("{} of {}", name(p), name(v)),
         inputs: vec![p, v],
         terms: keys,
         looseness: 2.0,
         off: [0.0; 4],
-        predict: Box::new(move |side| Some(mixed.every(of(&value, side), |b, h, s| row(of(&weights, side), b, h, s)))),
+        predict: Box::new(move |side, picked| {
+            Some(mixed.every(of(&value, side), picked, width, |b, h, s| row(of(&weights, side), b, h, s)))
+        }),
         variants: Vec::new(),
+        telling: None,
     })
 }
 
@@ -534,6 +542,7 @@ const NEAREST: usize = 10;
 fn directly(site: &Site<'_>) -> Vec<Learned> {
     let near: Vec<usize> = site.before.iter().copied().filter(|at| site.scene.entries()[*at].dims.len() >= 3).take(NEAREST).collect();
     let mut learned = Vec::new();
+    let mut possible: HashMap<(usize, Mixed), bool> = HashMap::new();
     for &q in &near {
         let dims = &site.scene.entries()[q].dims;
         let &[ref outer @ .., a, b, _] = &dims[..] else { continue };
@@ -553,7 +562,11 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
                                 continue;
                             }
                             for out in outs.iter().filter(|out| out.size == key.size) {
-                                learned.extend(attention(site, [q, k, v], scores, Mixed { sizes, value: key, out: *out }));
+                                let mixed = Mixed { sizes, value: key, out: *out };
+                                // Whatever the queries and keys are.
+                                if *possible.entry((v, mixed)).or_insert_with(|| mixed.could_be(site, v)) {
+                                    learned.extend(attention(site, [q, k, v], scores, mixed));
+                                }
                             }
                         }
                     }
@@ -565,11 +578,7 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
 }
 
 fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixed) -> Option<Learned> {
-    let value = site.load(v)?;
-    if !mixed.could_be(site, &value.reference) {
-        return None;
-    }
-    let (query, key) = (site.load(q)?, site.load(k)?);
+    let (query, key, value) = (site.load(q)?, site.load(k)?, site.load(v)?);
     let size = scores.query.size as f64;
     let sizes = scores.sizes;
     let weights = move |query: &[f64], key: &[f64], softmax: Softmax, mask: Mask, b: usize, h: usize, s: usize| {
@@ -594,10 +603,12 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
     let (mask, softmax) = causal().or_else(full)?;
     let scale = softmax.scale;
     let name = |at: usize| site.scene.entries()[at].name.as_str();
-    let over = |softmax: Softmax, mask: Mask| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+    let width = site.width();
+    let over = |softmax: Softmax, mask: Mask| -> Predict {
         let (query, key, value) = (query.clone(), key.clone(), value.clone());
-        Box::new(move |side| {
-            Some(mixed.every(of(&value, side), |b, h, s| weights(of(&query, side), of(&key, side), softmax, mask, b, h, s)))
+        Box::new(move |side, picked| {
+            let weights = |b, h, s| weights(of(&query, side), of(&key, side), softmax, mask, b, h, s);
+            Some(mixed.every(of(&value, side), picked, width, weights))
         })
     };
     // On a few rows of the candidate, to choose among many.
@@ -661,5 +672,6 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
         off: [0.0; 4],
         predict: over(softmax, mask),
         variants,
+        telling: None,
     })
 }

@@ -1,10 +1,7 @@
 //! The same numbers again: reshaped, heads moved, or one slice of a fused tensor.
 
 use super::{Learned, Op, roughly, sample};
-use crate::{
-    causes::flow::{Site, of, rows::Rows},
-    layout::Which,
-};
+use crate::causes::flow::{Site, of, rows::Rows};
 use std::sync::Arc;
 
 pub(super) struct Copy;
@@ -66,18 +63,27 @@ fn slice(site: &Site<'_>, input: usize, loaded: &Arc<crate::causes::Loaded>, row
     }
     let name = &site.scene.entries()[input].name;
     let part = if inner.features == rows.features { String::new() } else { format!("[.., {offset}:{}]", offset + rows.features) };
-    let map: Vec<u32> = (0..rows.count()).map(|at| place(at) as u32).collect();
-    let (loaded, rows) = (loaded.clone(), *rows);
+    let (loaded, rows, inner, width) = (loaded.clone(), *rows, *inner, site.width());
     Some(Learned {
         formula: format!("{name}{part}"),
         inputs: vec![input],
         terms: 0,
         looseness: 1.0,
         off: [0.0; 4],
-        predict: Box::new(move |side: Which| {
+        predict: Box::new(move |side, picked| {
             let values = of(&loaded, side);
-            Some(rows.scatter(&map.iter().map(|at| values[*at as usize]).collect::<Vec<_>>()))
+            let mut made = Vec::with_capacity(picked.count() * width);
+            for row in picked.rows() {
+                let (mut at, end) = (rows.from(row * width), rows.from(row * width) + width);
+                while at < end {
+                    let run = inner.run(offset + at % rows.features).min(end - at);
+                    made.extend_from_slice(&values[self::place(&rows, &inner, offset, at)..][..run]);
+                    at += run;
+                }
+            }
+            Some(made)
         }),
         variants: Vec::new(),
+        telling: None,
     })
 }

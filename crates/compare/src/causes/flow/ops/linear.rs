@@ -1,6 +1,6 @@
 //! A product with a recorded weight, and a bias learned from the reference: what each output is beyond the product, on average.
 
-use super::{Learned, Op, Variant, coarse};
+use super::{Learned, Op, Picked, Predict, Variant, coarse};
 use crate::{
     causes::{
         Loaded,
@@ -46,19 +46,49 @@ impl Product {
         self.summed.clone().map(|i| x[self.from.at(row * inner + i)] * w[at(i)]).sum()
     }
 
+    /// Everything, as rows of features.
     fn every(&self, side: Which) -> Vec<f64> {
-        let (inner, outer) = (self.from.features, self.to.features);
-        let (x, w) = (self.from.gather(of(&self.input, side)), self.weight(side));
         let mut made = vec![0.0; self.to.count()];
-        for (row, out) in x.chunks_exact(inner).zip(made.chunks_exact_mut(outer)) {
-            if self.turned {
-                for (x, w) in row.iter().zip(w.chunks_exact(outer)).take(self.summed.end).skip(self.summed.start) {
-                    out.iter_mut().zip(w).for_each(|(out, w)| *out += x * w);
-                }
-            } else {
-                for (out, w) in out.iter_mut().zip(w.chunks_exact(inner)) {
-                    *out = row[self.summed.clone()].iter().zip(&w[self.summed.clone()]).map(|(x, w)| x * w).sum();
-                }
+        for (row, out) in made.chunks_exact_mut(self.to.features).enumerate() {
+            self.row(side, row, 0..self.to.features, out);
+        }
+        made
+    }
+
+    /// Some features of one row.
+    fn row(&self, side: Which, row: usize, features: Range<usize>, out: &mut [f64]) {
+        let (inner, outer) = (self.from.features, self.to.features);
+        let w = self.weight(side);
+        let values = of(&self.input, side);
+        let gathered: Vec<f64>;
+        let x = match self.from.run(0) == inner {
+            true => &values[self.from.at(row * inner)..][..inner],
+            false => {
+                gathered = (0..inner).map(|i| values[self.from.at(row * inner + i)]).collect();
+                &gathered[..]
+            }
+        };
+        out.fill(0.0);
+        if self.turned {
+            for (x, w) in x.iter().zip(w.chunks_exact(outer)).take(self.summed.end).skip(self.summed.start) {
+                out.iter_mut().zip(&w[features.clone()]).for_each(|(out, w)| *out += x * w);
+            }
+        } else {
+            for (out, w) in out.iter_mut().zip(w[features.start * inner..].chunks_exact(inner)) {
+                *out = x[self.summed.clone()].iter().zip(&w[self.summed.clone()]).map(|(x, w)| x * w).sum();
+            }
+        }
+    }
+
+    /// Some rows of the output as it lies, with so many times a bias.
+    fn picked(&self, side: Which, picked: Picked<'_>, width: usize, bias: Option<(f64, &[f64])>) -> Vec<f64> {
+        let mut made = vec![0.0; picked.count() * width];
+        for (nth, out) in picked.rows().zip(made.chunks_exact_mut(width)) {
+            let at = self.to.from(nth * width);
+            let (row, feature) = (at / self.to.features, at % self.to.features);
+            self.row(side, row, feature..feature + width, out);
+            if let Some((times, bias)) = bias {
+                out.iter_mut().zip(&bias[feature..]).for_each(|(out, bias)| *out += times * bias);
             }
         }
         made
@@ -148,14 +178,12 @@ fn made(site: &Site<'_>, input: &Input, parameter: usize, product: Product) -> O
     let bias = bias(site, &product);
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let with = if bias.is_some() { " + bias" } else { "" };
-    let plus_bias = |product: &Product, times: f64| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+    let width = site.width();
+    let plus_bias = |product: &Product, times: f64| -> Predict {
         let (product, bias) = (product.clone(), bias.clone());
-        Box::new(move |side| {
-            let mut made = product.every(side);
-            if let Some(bias) = &bias {
-                made.iter_mut().enumerate().for_each(|(at, made)| *made += times * bias[at % bias.len()]);
-            }
-            Some(product.to.scatter(&made))
+        Box::new(move |side, picked| {
+            let bias = bias.as_ref().map(|bias| (times, &bias[..]));
+            Some(product.picked(side, picked, width, bias))
         })
     };
     let mut variants = Vec::new();
@@ -185,11 +213,7 @@ fn made(site: &Site<'_>, input: &Input, parameter: usize, product: Product) -> O
                 variants.push(variant("", false, plus_bias(&product, 0.0)));
                 // Another weight has another bias.
                 let own = beyond(&product, Which::Candidate, &site.out.candidate);
-                let predict = Box::new(move |side: Which| {
-                    let mut made = product.every(side);
-                    made.iter_mut().enumerate().for_each(|(at, made)| *made += own[at % own.len()]);
-                    Some(product.to.scatter(&made))
-                });
+                let predict = Box::new(move |side: Which, picked: Picked<'_>| Some(product.picked(side, picked, width, Some((1.0, &own)))));
                 variants.push(variant(" + bias", true, predict));
             }
         }
@@ -202,6 +226,7 @@ fn made(site: &Site<'_>, input: &Input, parameter: usize, product: Product) -> O
         off: [0.0; 4],
         predict: plus_bias(&product, 1.0),
         variants,
+        telling: None,
     })
 }
 

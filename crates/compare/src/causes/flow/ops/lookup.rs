@@ -40,16 +40,18 @@ impl Op for Lookup {
                 terms: 0,
                 looseness: 1.0,
                 off: [0.0; 4],
-                predict: Box::new(move |side| {
-                    let mut values = Vec::with_capacity(out.reference.len());
-                    for (at, id) in of(&ids, side).iter().enumerate() {
+                predict: Box::new(move |side, picked| {
+                    let mut values = Vec::with_capacity(picked.count() * features);
+                    let ids = of(&ids, side);
+                    for (at, id) in picked.rows().map(|row| (row, ids[row])) {
                         // An id that the reference never looked up has an unknown row: whatever it is is right.
-                        let (from, token) = table.get(&(*id as i64)).map_or((of(&out, side), at), |token| (&out.reference[..], *token));
+                        let (from, token) = table.get(&(id as i64)).map_or((of(&out, side), at), |token| (&out.reference[..], *token));
                         values.extend_from_slice(&from[token * features..(token + 1) * features]);
                     }
                     Some(values)
                 }),
                 variants: Vec::<Variant>::new(),
+                telling: None,
             });
         }
         learned

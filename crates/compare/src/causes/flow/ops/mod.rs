@@ -12,6 +12,42 @@ mod unary;
 
 use super::Site;
 use crate::{layout::Which, noise::Measures};
+use std::borrow::Cow;
+
+/// Which rows of an output are made, a row being a run along its last dimension.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Picked<'a> {
+    /// The first, and how many.
+    Run(usize, usize),
+    These(&'a [usize]),
+}
+
+impl Picked<'_> {
+    pub(crate) fn count(self) -> usize {
+        match self {
+            Picked::Run(_, count) => count,
+            Picked::These(rows) => rows.len(),
+        }
+    }
+
+    pub(crate) fn rows(self) -> impl Iterator<Item = usize> {
+        (0..self.count()).map(move |nth| match self {
+            Picked::Run(first, _) => first + nth,
+            Picked::These(rows) => rows[nth],
+        })
+    }
+
+    /// These rows of values that lie as the output does.
+    pub(crate) fn of<'v>(self, values: &'v [f64], width: usize) -> Cow<'v, [f64]> {
+        match self {
+            Picked::Run(first, count) => Cow::Borrowed(&values[first * width..][..count * width]),
+            Picked::These(rows) => Cow::Owned(rows.iter().flat_map(|row| &values[row * width..][..width]).copied().collect()),
+        }
+    }
+}
+
+/// What a formula makes of one side's inputs.
+pub(crate) type Predict = Box<dyn Fn(Which, Picked<'_>) -> Option<Vec<f64>>>;
 
 /// A formula with its inputs and its numbers.
 pub(crate) struct Learned {
@@ -24,9 +60,11 @@ pub(crate) struct Learned {
     pub(crate) looseness: f64,
     /// The reference's own distance from the formula; set when it is believed.
     pub(crate) off: Measures,
-    pub(crate) predict: Box<dyn Fn(Which) -> Option<Vec<f64>>>,
+    pub(crate) predict: Predict,
     /// What else it might have been.
     pub(crate) variants: Vec<Variant>,
+    /// Of many rows those that tell the variants apart best, where the op knows.
+    pub(crate) telling: Option<Vec<usize>>,
 }
 
 impl std::fmt::Debug for Learned {
@@ -42,7 +80,7 @@ pub(crate) struct Variant {
     pub(crate) details: serde_json::Value,
     /// One of its numbers was fitted to the candidate, which makes it follow to begin with.
     pub(crate) fitted: bool,
-    pub(crate) predict: Box<dyn Fn(Which) -> Option<Vec<f64>>>,
+    pub(crate) predict: Predict,
 }
 
 pub(super) trait Op: Sync {

@@ -1,16 +1,13 @@
 //! RMSNorm and LayerNorm over the last dimension, with weights learned from the reference: one number, or two, a channel.
 
-use super::{Learned, Op, Variant, roughly};
-use crate::{
-    causes::{
-        Loaded,
-        array::{median, rms},
-        constants::short,
-        flow::{Site, of, own_floor},
-    },
-    layout::Which,
+use super::{Learned, Op, Picked, Predict, Variant, roughly};
+use crate::causes::{
+    Loaded,
+    array::{median, rms},
+    constants::short,
+    flow::{Site, WHOLE, of, own_floor},
 };
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 pub(super) struct Norm;
 
@@ -89,19 +86,22 @@ fn promises(wanted: &[f64], given: &[f64], channels: usize, centred: bool) -> bo
     let wanted = &wanted[..given.len().min(wanted.len())];
     let normed = normalise(given, channels, Shape { centred, epsilon: EPSILONS[0], outside: false, unbiased: false });
     let affine = regress(&normed, wanted, channels, centred);
-    roughly(apply(&normed, &affine, channels).into_iter(), wanted.iter().copied(), ROUGHLY)
+    roughly(apply(normed, &affine, channels).into_iter(), wanted.iter().copied(), ROUGHLY)
 }
 
 /// What the first epsilon misses by more, no other comes near.
 const ROUGHLY: f64 = 0.2;
 
 fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, centred: bool) -> Option<Learned> {
-    let (given, wanted) = telling_rows(&loaded.reference, &site.out.reference, channels);
+    let telling = telling_rows(&loaded.reference, channels);
+    let picked = telling.as_ref().map_or(Picked::Run(0, loaded.reference.len() / channels), |rows| Picked::These(rows));
+    let (given, wanted) = (picked.of(&loaded.reference, channels), picked.of(&site.out.reference, channels));
     let mut best: Option<(f64, Shape)> = None;
     for epsilon in EPSILONS {
         let shape = Shape { centred, epsilon, outside: false, unbiased: false };
         let normed = normalise(&given, channels, shape);
-        let made = apply(&normed, &regress(&normed, &wanted, channels, centred), channels);
+        let affine = regress(&normed, &wanted, channels, centred);
+        let made = apply(normed, &affine, channels);
         if best.is_none() && !roughly(made.iter().copied(), wanted.iter().copied(), ROUGHLY) {
             return None;
         }
@@ -116,17 +116,19 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
     if error.sqrt() > HOPELESS * floor[0] * wanted.iter().map(|wanted| wanted * wanted).sum::<f64>().sqrt() {
         return None;
     }
-    let affine = regress(&normalise(&loaded.reference, channels, shape), &site.out.reference, channels, centred);
+    // Enough rows for the weights are among those already: more would only take time.
+    let affine = regress(&normalise(&given, channels, shape), &wanted, channels, centred);
     let name = &site.scene.entries()[input].name;
     let kind = if centred { "LayerNorm" } else { "RMSNorm" };
-    let made = |shape: Shape, affine: Affine| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+    let made = |shape: Shape, affine: Affine| -> Predict {
         let loaded = loaded.clone();
-        Box::new(move |side| Some(apply(&normalise(of(&loaded, side), channels, shape), &affine, channels)))
+        Box::new(move |side, picked| Some(apply(normalise(&picked.of(of(&loaded, side), channels), channels, shape), &affine, channels)))
     };
     let mut variants: Vec<Variant> = Vec::new();
     for outside in [false, true] {
         let shape = Shape { outside, ..shape };
-        let fitted = fit_epsilon(&loaded.candidate, &site.out.candidate, channels, shape, &affine);
+        let (input, output) = (picked.of(&loaded.candidate, channels), picked.of(&site.out.candidate, channels));
+        let fitted = fit_epsilon(&input, &output, channels, shape, &affine);
         let usual = EPSILONS.into_iter().filter(|epsilon| !outside && *epsilon != shape.epsilon);
         variants.extend(fitted.into_iter().filter(|epsilon| outside || *epsilon != shape.epsilon).chain(usual).map(|epsilon| Variant {
             kind: "row_scale",
@@ -185,17 +187,18 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
         off: [0.0; 4],
         predict: made(shape, affine),
         variants,
+        telling,
     })
 }
 
 /// More rows say no more about epsilon.
 const TELLING: usize = 256;
 
-/// The rows that tell epsilons apart: the quietest feel it most, and as many spread evenly keep the weights honest.
-fn telling_rows<'a>(given: &'a [f64], wanted: &'a [f64], channels: usize) -> (Cow<'a, [f64]>, Cow<'a, [f64]>) {
+/// The rows that tell epsilons apart, of many: the quietest feel it most, and as many spread evenly keep the weights honest.
+fn telling_rows(given: &[f64], channels: usize) -> Option<Vec<usize>> {
     let rows = given.len() / channels;
-    if rows <= 2 * TELLING {
-        return (Cow::Borrowed(given), Cow::Borrowed(wanted));
+    if rows <= 2 * TELLING || given.len() <= WHOLE {
+        return None;
     }
     let square = |row: usize| given[row * channels..][..channels].iter().map(|x| x * x).sum::<f64>();
     let mut by_size: Vec<(f64, usize)> = (0..rows).map(|row| (square(row), row)).collect();
@@ -204,8 +207,7 @@ fn telling_rows<'a>(given: &'a [f64], wanted: &'a [f64], channels: usize) -> (Co
     let mut picked: Vec<usize> = quiet.chain((0..rows).step_by(rows / (TELLING / 2))).collect();
     picked.sort_unstable();
     picked.dedup();
-    let of = |values: &[f64]| picked.iter().flat_map(|row| values[row * channels..][..channels].to_vec()).collect::<Vec<f64>>();
-    (Cow::Owned(of(given)), Cow::Owned(of(wanted)))
+    Some(picked)
 }
 
 fn normalise(values: &[f64], channels: usize, shape: Shape) -> Vec<f64> {
@@ -270,13 +272,13 @@ fn regress(normed: &[f64], wanted: &[f64], channels: usize, with_bias: bool) -> 
     Affine { weight, bias }
 }
 
-fn apply(normed: &[f64], affine: &Affine, channels: usize) -> Vec<f64> {
-    let mut made = Vec::with_capacity(normed.len());
-    for row in normed.chunks_exact(channels) {
+/// In place.
+fn apply(mut normed: Vec<f64>, affine: &Affine, channels: usize) -> Vec<f64> {
+    for row in normed.chunks_exact_mut(channels) {
         match &affine.bias {
-            Some(bias) => made.extend(row.iter().zip(&affine.weight).zip(bias).map(|((x, weight), bias)| x * weight + bias)),
-            None => made.extend(row.iter().zip(&affine.weight).map(|(x, weight)| x * weight)),
+            Some(bias) => row.iter_mut().zip(&affine.weight).zip(bias).for_each(|((x, weight), bias)| *x = *x * weight + bias),
+            None => row.iter_mut().zip(&affine.weight).for_each(|(x, weight)| *x *= weight),
         }
     }
-    made
+    normed
 }

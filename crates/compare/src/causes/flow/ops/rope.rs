@@ -1,13 +1,10 @@
 //! Rotary positions: pairs of channels turned by an angle that depends on the position and the pair alone.
 
-use super::{Learned, Op, roughly};
-use crate::{
-    causes::{
-        Loaded,
-        array::Axis,
-        flow::{Site, of},
-    },
-    layout::Which,
+use super::{Learned, Op, Picked, roughly};
+use crate::causes::{
+    Loaded,
+    array::Axis,
+    flow::{Site, of},
 };
 use std::sync::Arc;
 
@@ -40,7 +37,7 @@ impl Plan {
         }
     }
 
-    /// Σ of `out * conj(in)` for every position and pair.
+    /// Cosine and sine for every position and pair: of the sum of `out * conj(in)` over the heads.
     fn turns(self, from: &[f64], to: &[f64]) -> Vec<(f64, f64)> {
         let pairs = self.turned / 2;
         let mut turns = vec![(0.0, 0.0); self.axis.along * pairs];
@@ -55,23 +52,22 @@ impl Plan {
                 turn.1 += v * x - u * y;
             }
         }
-        turns
+        let unit = |(re, im): &(f64, f64)| {
+            let size = re.hypot(*im);
+            if size > 0.0 { (re / size, im / size) } else { (1.0, 0.0) }
+        };
+        turns.iter().map(unit).collect()
     }
 
-    fn apply(self, turns: &[(f64, f64)], from: &[f64]) -> Vec<f64> {
+    /// Some heads of an input, turned.
+    fn apply(self, turns: &[(f64, f64)], from: &[f64], picked: Picked<'_>) -> Vec<f64> {
         let pairs = self.turned / 2;
-        let mut to = from.to_vec();
-        for head in 0..from.len() / self.channels {
-            let base = head * self.channels;
-            let position = self.axis.index(base);
-            for pair in 0..pairs {
+        let mut to = picked.of(from, self.channels).into_owned();
+        for (head, to) in picked.rows().zip(to.chunks_exact_mut(self.channels)) {
+            let position = self.axis.index(head * self.channels);
+            for (pair, (cos, sin)) in turns[position * pairs..][..pairs].iter().enumerate() {
                 let (a, b) = self.channels_of(pair);
-                let (re, im) = turns[position * pairs + pair];
-                let size = re.hypot(im);
-                let (cos, sin) = if size > 0.0 { (re / size, im / size) } else { (1.0, 0.0) };
-                let (x, y) = (from[base + a], from[base + b]);
-                to[base + a] = cos * x - sin * y;
-                to[base + b] = sin * x + cos * y;
+                (to[a], to[b]) = (cos * to[a] - sin * to[b], sin * to[a] + cos * to[b]);
             }
         }
         to
@@ -121,8 +117,10 @@ fn same_norms(from: &[f64], to: &[f64], channels: usize, tolerance: f64) -> bool
 
 fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, plan: Plan) -> Option<Learned> {
     let turns = plan.turns(&loaded.reference, &site.out.reference);
-    let made = plan.apply(&turns, &loaded.reference);
-    if !roughly(made.into_iter(), site.out.reference.iter().copied(), site.floor[1]) {
+    let some: Vec<usize> = site.sample();
+    let made = plan.apply(&turns, &loaded.reference, Picked::These(&some));
+    let wanted = Picked::These(&some).of(&site.out.reference, plan.channels);
+    if !roughly(made.into_iter(), wanted.iter().copied(), site.floor[1]) {
         return None;
     }
     let pairing = if plan.pairing == Pairing::Halves { "halves" } else { "neighbours" };
@@ -133,7 +131,8 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, plan: Plan) -> Opti
         terms: 2,
         looseness: 1.5,
         off: [0.0; 4],
-        predict: Box::new(move |side: Which| Some(plan.apply(&turns, of(&loaded, side)))),
+        predict: Box::new(move |side, picked| Some(plan.apply(&turns, of(&loaded, side), picked))),
         variants: Vec::new(),
+        telling: None,
     })
 }

@@ -1,6 +1,6 @@
 //! Residual sums of two or three tensors, and products of two, one of them activated or not.
 
-use super::{Learned, Op, sample};
+use super::{Learned, Op, Picked, Predict, sample};
 use crate::{
     causes::{
         Loaded,
@@ -81,11 +81,17 @@ const ACTIVATIONS: usize = 5;
 fn sum(site: &Site<'_>, terms: &[&(usize, Arc<Loaded>)]) -> Learned {
     let names: Vec<&str> = terms.iter().map(|(at, _)| site.scene.entries()[*at].name.as_str()).collect();
     let loaded: Vec<Arc<Loaded>> = terms.iter().map(|(_, loaded)| loaded.clone()).collect();
-    let with = |factors: Vec<f64>| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+    let width = site.width();
+    let with = |factors: Vec<f64>| -> Predict {
         let loaded = loaded.clone();
-        Box::new(move |side| {
-            let terms: Vec<&[f64]> = loaded.iter().map(|term| of(term, side)).collect();
-            Some((0..terms[0].len()).map(|i| terms.iter().zip(&factors).map(|(term, factor)| factor * term[i]).sum()).collect())
+        Box::new(move |side, picked| {
+            let mut terms = loaded.iter().map(|term| picked.of(of(term, side), width)).zip(&factors);
+            let (first, factor) = terms.next()?;
+            let mut sum: Vec<f64> = first.iter().map(|term| factor * term).collect();
+            for (term, factor) in terms {
+                sum.iter_mut().zip(term.iter()).for_each(|(sum, term)| *sum += factor * term);
+            }
+            Some(sum)
         })
     };
     let mut variants = Vec::new();
@@ -113,6 +119,7 @@ fn sum(site: &Site<'_>, terms: &[&(usize, Arc<Loaded>)]) -> Learned {
         off: [0.0; 4],
         predict: with(vec![1.0; terms.len()]),
         variants,
+        telling: None,
     }
 }
 
@@ -152,8 +159,10 @@ fn product(
     };
     let (x, y) = (a.1.clone(), b.1.clone());
     let apply = function.map_or(identity as fn(f64) -> f64, |function| function.of);
-    let multiply = move |of_x: fn(f64) -> f64, side: Which, x: &Loaded, y: &Loaded| -> Vec<f64> {
-        of(x, side).iter().zip(of(y, side)).map(|(x, y)| of_x(*x) * y).collect()
+    let width = site.width();
+    let multiply = move |of_x: fn(f64) -> f64, side: Which, picked: Picked<'_>, x: &Loaded, y: &Loaded| -> Vec<f64> {
+        let (x, y) = (picked.of(of(x, side), width), picked.of(of(y, side), width));
+        x.iter().zip(y.iter()).map(|(x, y)| of_x(*x) * y).collect()
     };
     let mut variants = Vec::new();
     if let Some(own) = function {
@@ -164,7 +173,7 @@ fn product(
                 text: format!("{} of {} where the reference has {}", other.name, name(a.0), own.name),
                 details: serde_json::json!({"candidate": other.name, "reference": own.name, "input": name(a.0)}),
                 fitted: false,
-                predict: Box::new(move |side| Some(multiply(other.of, side, &x, &y))),
+                predict: Box::new(move |side, picked| Some(multiply(other.of, side, picked, &x, &y))),
             });
         }
     }
@@ -174,8 +183,9 @@ fn product(
         terms: 0,
         looseness: 1.0,
         off: [0.0; 4],
-        predict: Box::new(move |side| Some(multiply(apply, side, &x, &y))),
+        predict: Box::new(move |side, picked| Some(multiply(apply, side, picked, &x, &y))),
         variants,
+        telling: None,
     }
 }
 

@@ -1,15 +1,12 @@
 //! A function of each number alone: activations, a soft cap, a factor.
 
-use super::{Learned, Op, Variant, roughly, sample};
-use crate::{
-    causes::{
-        Loaded,
-        constants::short,
-        flow::{Site, of},
-        functions::{self, FUNCTIONS, softcap},
-        scattered,
-    },
-    layout::Which,
+use super::{Learned, Op, Predict, Variant, roughly, sample};
+use crate::causes::{
+    Loaded,
+    constants::short,
+    flow::{Site, of},
+    functions::{self, FUNCTIONS, softcap},
+    scattered,
 };
 use std::sync::Arc;
 
@@ -59,9 +56,10 @@ impl Op for Unary {
 }
 
 fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, name: String, f: impl Fn(f64) -> f64 + Clone + 'static) -> Learned {
-    let over = |f: Box<dyn Fn(f64) -> f64>| -> Box<dyn Fn(Which) -> Option<Vec<f64>>> {
+    let width = site.width();
+    let over = |f: Box<dyn Fn(f64) -> f64>| -> Predict {
         let loaded = loaded.clone();
-        Box::new(move |side| Some(of(&loaded, side).iter().map(|x| f(*x)).collect()))
+        Box::new(move |side, picked| Some(picked.of(of(&loaded, side), width).iter().map(|x| f(*x)).collect()))
     };
     let of_name = &site.scene.entries()[input].name;
     let variant = |other: String, f: Box<dyn Fn(f64) -> f64>| Variant {
@@ -92,5 +90,6 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, name: String, f: im
         off: [0.0; 4],
         predict: over(Box::new(f)),
         variants,
+        telling: None,
     }
 }
