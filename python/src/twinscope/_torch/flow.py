@@ -98,15 +98,18 @@ class Flow:
         stored.places[_place(tensor)] = (version, record)
         stored.sources = (record,)
 
-    def derive(self, output: torch.Tensor, inputs: Iterable[torch.Tensor], *, in_place: bool) -> None:
-        """Remembers that something nobody recorded was computed from these."""
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether it lies in a storage that something is known of."""
+        return id(_storage(tensor)) in self._stored
+
+    def derive(self, output: torch.Tensor, sources: list[int], *, in_place: bool) -> None:
+        """Remembers that something nobody recorded was computed from these records."""
         storage = _storage(output)
         if storage is None:
             return
         known = self._stored.get(id(storage))
         if known is not None and not in_place:  # a view
             return
-        sources = self.made_from_all(inputs)
         if sources and (known is None or self.same(output) is None):
             self._entry(storage).sources = tuple(sources)
 
@@ -127,7 +130,10 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 def _version(tensor: torch.Tensor) -> Version:
     # Tensors made in inference mode do not count their changes; their content tells.
-    return _hasher.of([TorchPayload(tensor).bytes()]) if tensor.is_inference() else tensor._version
+    if not tensor.is_inference():
+        return tensor._version
+    payload = TorchPayload(tensor)
+    return _hasher.of([payload.bytes()])
 
 
 def _place(tensor: torch.Tensor) -> Place:
