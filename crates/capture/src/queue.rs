@@ -2,6 +2,9 @@
 //!
 //! Whoever records copies the values and goes on; one thread writes. When more bytes wait than allowed, recording waits:
 //! the model becomes as slow as the disk, never as large as its run. A tensor that alone is larger than the bound passes when nothing else waits.
+//!
+//! Long before that bound fresh memory is what costs: the first touch of a page takes longer than copying into it. So whoever outruns the writer by
+//! [`NEAR`] waits a moment for buffers to come back, and takes fresh ones only when they do not, because the disk is slow.
 
 use crate::{CaptureError, MemorySample, OnFailure, Record, RunWriter, SpanRecord, Summary};
 use serde_json::Value;
@@ -9,10 +12,17 @@ use std::{
     collections::VecDeque,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
-/// Buffers kept for later: they are looked through one by one.
-const MOST_SPARE: usize = 64;
+/// Buffers kept for later.
+const MOST_SPARE: usize = 1024;
+/// How many of them are looked through, the last used first.
+const LOOK_AT: usize = 32;
+/// Bytes that may wait before it is worth waiting for buffers.
+const NEAR: u64 = 16 << 20;
+/// How long: about what the first touch of half as many bytes takes.
+const PATIENCE: Duration = Duration::from_millis(8);
 
 /// What is written.
 #[derive(Debug)]
@@ -31,7 +41,7 @@ struct State {
     /// Bytes of values that wait or are being written.
     bytes: u64,
     /// Buffers to use again: fresh memory costs a page fault every 4 KiB, more than the copy.
-    spare: Vec<Vec<u8>>,
+    spare: VecDeque<Vec<u8>>,
     spare_bytes: u64,
     next: u64,
     /// Nothing more comes.
@@ -40,6 +50,12 @@ struct State {
     failure: Option<CaptureError>,
     /// An event is being written.
     busy: bool,
+    /// Bytes that may wait before fresh memory is waited with; more while the writer does not keep up.
+    allowed: u64,
+    /// The writer waits for events; this many wait for room or for an end; this many for buffers. Waking nobody costs as much as waking somebody.
+    idle: bool,
+    waiting: usize,
+    patient: usize,
 }
 
 #[derive(Debug)]
@@ -49,6 +65,8 @@ struct Shared {
     filled: Condvar,
     /// Something was written, or nothing more will be.
     drained: Condvar,
+    /// Few enough bytes wait that buffers are used again.
+    calm: Condvar,
     limit: u64,
 }
 
@@ -56,6 +74,42 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A thread that died while it held the lock left a queue that is still whole: every change to it is one statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn near(&self) -> u64 {
+        NEAR.min(self.limit)
+    }
+
+    /// Waits until something was written.
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.waiting += 1;
+        let mut state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        state
+    }
+
+    /// Waits for buffers to come back, not longer than fresh ones would cost.
+    fn be_patient<'a>(&self, mut state: MutexGuard<'a, State>, len: u64) -> MutexGuard<'a, State> {
+        let calm = self.near() / 2;
+        if state.bytes <= calm {
+            state.allowed = self.near();
+        }
+        if state.bytes == 0 || state.bytes + len <= state.allowed {
+            return state;
+        }
+        let until = Instant::now() + PATIENCE;
+        while state.failure.is_none() && state.bytes > calm {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                state.allowed = state.bytes + len + calm;
+                return state;
+            }
+            state.patient += 1;
+            state = self.calm.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.patient -= 1;
+        }
+        state.allowed = self.near();
+        state
     }
 }
 
@@ -68,7 +122,13 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn start(writer: RunWriter, limit: u64, on_failure: OnFailure) -> Result<Self, CaptureError> {
-        let shared = Arc::new(Shared { state: Mutex::default(), filled: Condvar::new(), drained: Condvar::new(), limit: limit.max(1) });
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            filled: Condvar::new(),
+            drained: Condvar::new(),
+            calm: Condvar::new(),
+            limit: limit.max(1),
+        });
         let theirs = Arc::clone(&shared);
         let path = writer.summary().run.clone();
         let thread = std::thread::Builder::new()
@@ -83,15 +143,23 @@ impl Queue {
 
     /// An empty buffer for so many bytes.
     pub(crate) fn buffer(&self, bytes: usize) -> Vec<u8> {
-        let mut state = self.shared.lock();
-        let fitting = state.spare.iter().position(|spare| spare.capacity() >= bytes && spare.capacity() / 4 <= bytes.max(4096));
-        match fitting {
-            Some(at) => {
-                let spare = state.spare.remove(at);
+        let mut state = self.shared.be_patient(self.shared.lock(), bytes as u64);
+        // The one used last is the one that the processor still has at hand.
+        let fits = |spare: &Vec<u8>| spare.capacity() >= bytes && spare.capacity() / 4 <= bytes.max(4096);
+        let fitting = state.spare.iter().rev().take(LOOK_AT).position(fits);
+        let spare = fitting.and_then(|back| {
+            let at = state.spare.len() - 1 - back;
+            state.spare.remove(at)
+        });
+        match spare {
+            Some(spare) => {
                 state.spare_bytes -= spare.capacity() as u64;
                 spare
             }
-            None => Vec::with_capacity(bytes),
+            None => {
+                drop(state);
+                Vec::with_capacity(bytes)
+            }
         }
     }
 
@@ -100,7 +168,7 @@ impl Queue {
         let len = values.as_ref().map_or(0, Vec::len) as u64;
         let mut state = self.shared.lock();
         while state.failure.is_none() && state.bytes > 0 && state.bytes + len > self.shared.limit {
-            state = self.shared.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.wait(state);
         }
         let i = state.next;
         state.next += 1;
@@ -121,8 +189,11 @@ impl Queue {
             return Err(failure.clone());
         }
         state.events.push_back(event);
+        let idle = state.idle;
         drop(state);
-        self.shared.filled.notify_one();
+        if idle {
+            self.shared.filled.notify_one();
+        }
         Ok(())
     }
 
@@ -130,7 +201,7 @@ impl Queue {
     pub(crate) fn flush(&self) -> Result<(), CaptureError> {
         let mut state = self.shared.lock();
         while state.failure.is_none() && (state.busy || !state.events.is_empty()) {
-            state = self.shared.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.wait(state);
         }
         state.failure.clone().map_or(Ok(()), Err)
     }
@@ -154,6 +225,7 @@ impl Drop for Gone {
         state.failure.get_or_insert(CaptureError::Stopped);
         drop(state);
         self.0.drained.notify_all();
+        self.0.calm.notify_all();
     }
 }
 
@@ -192,7 +264,9 @@ fn next(shared: &Shared) -> Option<Event> {
         if state.closed {
             return None;
         }
+        state.idle = true;
         state = shared.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.idle = false;
     }
 }
 
@@ -217,12 +291,19 @@ fn done(shared: &Shared, mut values: Vec<u8>) {
     if capacity > 0 && capacity <= shared.limit / 2 {
         values.clear();
         state.spare_bytes += capacity;
-        state.spare.push(values);
+        state.spare.push_back(values);
         while state.spare_bytes > shared.limit / 2 || state.spare.len() > MOST_SPARE {
-            let oldest = state.spare.remove(0);
+            let Some(oldest) = state.spare.pop_front() else { break };
             state.spare_bytes -= oldest.capacity() as u64;
         }
     }
+    let waiting = state.waiting > 0;
+    let calm = state.patient > 0 && state.bytes <= shared.near() / 2;
     drop(state);
-    shared.drained.notify_all();
+    if waiting {
+        shared.drained.notify_all();
+    }
+    if calm {
+        shared.calm.notify_all();
+    }
 }

@@ -24,6 +24,10 @@ TORCH = {
 NUMPY = TORCH | {"longdouble": "float128", "float128": "float128", "clongdouble": "complex256", "complex256": "complex256"}
 
 
+READ = 0x100  # PyBUF_READ
+SMALL = 1 << 18  # bytes; copying less than this takes torch longer to begin than to do
+
+
 class NotRecordable(TypeError):
     """Why a value has no bytes to record."""
 
@@ -36,10 +40,15 @@ class Facts:
     shape: list[int]
     more: Line = field(default_factory=dict)
 
-    def line(self) -> Line:
+    def put(self, line: Line) -> None:
         stored = SAFETENSORS.get(self.dtype)
-        named = {"dtype": stored} if stored else {"dtype": "U8", "ldtype": self.dtype}
-        return {**named, "shape": self.shape, **self.more}
+        if stored:
+            line["dtype"] = stored
+        else:
+            line["dtype"], line["ldtype"] = "U8", self.dtype
+        line["shape"] = self.shape
+        if self.more:
+            line.update(self.more)
 
 
 class BufferPayload:
@@ -57,14 +66,24 @@ class BufferPayload:
         return self._data
 
 
-class TorchPayload:
-    """A torch tensor, wherever and however it lies."""
+# A view of memory somewhere, without the type that ctypes would make for every length.
+_view = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)(("PyMemoryView_FromMemory", ctypes.pythonapi))
 
-    def __init__(self, tensor: Any) -> None:
+
+class TorchPayload:
+    """A torch tensor, wherever and however it lies. What `bytes` gives is a view that lives as long as this."""
+
+    def __init__(self, tensor: Any, plain: bool = False) -> None:
         self._tensor = tensor
-        self.nbytes = tensor.numel() * tensor.element_size()
+        #: It lies in memory as it should.
+        self._plain = plain
+        self.nbytes: int = tensor.nbytes
 
     def copy_into(self, target: memoryview) -> None:
+        if self._plain and self.nbytes < SMALL:
+            if self.nbytes:
+                ctypes.memmove(ctypes.addressof(ctypes.c_char.from_buffer(target)), self._tensor.data_ptr(), self.nbytes)
+            return
         torch = sys.modules["torch"]
         raw = torch.frombuffer(target, dtype=torch.uint8)
         if "float4" in str(self._tensor.dtype):  # torch cannot copy what holds two values a byte
@@ -73,12 +92,22 @@ class TorchPayload:
             raw.view(self._tensor.dtype).view(self._tensor.shape).copy_(self._tensor)
 
     def bytes(self) -> Chunk:
-        tensor = self._tensor.to("cpu").contiguous()
         if not self.nbytes:
             return b""
-        array = (ctypes.c_char * self.nbytes).from_address(tensor.data_ptr())
-        array._keep = tensor  # the memory lives as long as the view of it
-        return memoryview(array).cast("B")
+        torch = sys.modules["torch"]
+        if not has_address(self._tensor, torch):
+            copy = bytearray(self.nbytes)
+            self.copy_into(memoryview(copy))
+            return copy
+        if not self._plain:
+            self._tensor, self._plain = self._tensor.to("cpu").contiguous(), True
+        view: memoryview = _view(self._tensor.data_ptr(), self.nbytes, READ)
+        return view
+
+
+def has_address(tensor: Any, torch: Any) -> bool:
+    """A subclass may hold its values elsewhere (a result of another rank that is still under way): only torch's own have an address."""
+    return type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter
 
 
 def is_torch(value: Any) -> bool:
@@ -120,23 +149,32 @@ def describe(value: Any) -> tuple[Facts, BufferPayload | TorchPayload]:
 
 def _torch(tensor: Any) -> tuple[Facts, TorchPayload]:
     torch = sys.modules["torch"]
-    tensor = tensor.detach()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if tensor.is_meta:
         raise NotRecordable("a meta tensor has no values")
     if tensor.layout != torch.strided:
         raise NotRecordable(f"a tensor of layout {tensor.layout} is not one block of values; record its parts")
     if tensor.is_quantized:
         raise NotRecordable("a quantized tensor; record tensor.int_repr() or tensor.dequantize()")
-    dtype = TORCH.get(str(tensor.dtype).removeprefix("torch."))
+    dtype = _dtypes.get(tensor.dtype) or TORCH.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None:
         raise NotRecordable(f"no name for the dtype {tensor.dtype}")
+    _dtypes[tensor.dtype] = dtype
     more: Line = {}
-    if tensor.device.type != "cpu":
+    plain = has_address(tensor, torch)
+    if not tensor.is_cpu:
         more["dev"] = str(tensor.device)
+        plain = False
     if not tensor.is_contiguous():
         more["stride"] = list(tensor.stride())
-    tensor = tensor.resolve_conj().resolve_neg()
-    return Facts(dtype, list(tensor.shape), more), TorchPayload(tensor)
+        plain = False
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    return Facts(dtype, list(tensor.shape), more), TorchPayload(tensor, plain)
+
+
+_dtypes: dict[Any, str] = {}  # torch's to ours, as they are met
 
 
 def _numpy(value: Any) -> tuple[Facts, BufferPayload]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import mmap
 import os
 import queue
@@ -21,17 +20,17 @@ import threading
 from pathlib import Path
 from typing import Any, Protocol
 
-from ._serve import serve
-from ._writer import Chunk, Keeper, Line, RunWriter, encode
+from ._serve import pack, serve, unpack
+from ._writer import Chunk, Keeper, Line, RunWriter
 
 # The package without its `__init__`, which brings ten times as much as the writer needs.
 START = """
-import sys, types
-package = types.ModuleType("twinscope")
-package.__path__ = [sys.argv[2]]
+import sys
+package = type(sys)("twinscope")
+package.__path__ = sys.argv[1:]
 sys.modules["twinscope"] = package
 from twinscope._serve import main
-main(sys.argv[1])
+main()
 """
 MOST_EVENTS = 64  # that wait for a tensor to go with
 NEAR = 16 << 20  # bytes of the ring that is used first
@@ -163,7 +162,7 @@ class Rings:
 
 
 class Remote:
-    """Hands records to a writer that runs elsewhere. Messages are JSON; payloads go through the ring."""
+    """Hands records to a writer that runs elsewhere. Messages are plain Python values; payloads go through the ring."""
 
     def __init__(self, link: Link, size: int) -> None:
         self._link = link
@@ -316,9 +315,8 @@ class ProcessLink:
         self.alive = True
         self._fd = os.memfd_create("twinscope-ring")
         os.ftruncate(self._fd, size)
-        options = json.dumps({"folder": str(folder), "fsync": fsync, "ring": self._fd, "path": sys.path})
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-c", START, options, str(Path(__file__).parent)],
+            [sys.executable, "-S", "-c", START, str(Path(__file__).parent)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[self._fd],
@@ -330,6 +328,7 @@ class ProcessLink:
         self._half = b""
         # Starting takes it a while; until then the ring and the pipe take what comes.
         os.set_blocking(self._from, False)
+        self.send(["o", {"folder": str(folder), "fsync": fsync, "ring": self._fd, "path": [str(path) for path in sys.path]}])
 
     def memory(self, size: int) -> mmap.mmap:
         if os.fstat(self._fd).st_size < size:
@@ -337,9 +336,10 @@ class ProcessLink:
         return mmap.mmap(self._fd, os.fstat(self._fd).st_size)
 
     def send(self, message: list[Any]) -> None:
-        data = memoryview(encode(message).encode() + b"\n")
-        while data:
-            data = data[os.write(self._to, data) :]
+        data = pack(message)
+        sent = os.write(self._to, data)
+        while sent < len(data):
+            sent += os.write(self._to, memoryview(data)[sent:])
 
     def receive(self, wait: bool) -> list[list[Any]]:
         if wait:
@@ -357,8 +357,12 @@ class ProcessLink:
         if not data:
             self.alive = False
             return [["gone"]] if self._process.wait() != 0 else []
-        *lines, self._half = (self._half + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        answers: list[list[Any]] = []
+        self._half += data
+        while (answer := unpack(self._half)) is not None:
+            answers.append(answer[0])
+            self._half = self._half[answer[1] :]
+        return answers
 
     def close(self) -> None:
         self._process.communicate()

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -65,7 +65,10 @@ class Run:
         self.closed = False
         self.keep = name_filter(include, exclude)
         self._keep_step = step_filter(steps)
-        self._bare = (lambda _: bool(stats_only)) if isinstance(stats_only, bool) else name_filter(stats_only, None)
+        # Of which names only the statistics are kept.
+        self._bare: Callable[[str], bool] | None = None
+        if stats_only is not False:
+            self._bare = name_filter(None if stats_only is True else stats_only, None)
         self._on_full = on_full
         self._told = False
         self._lock = threading.RLock()
@@ -100,11 +103,14 @@ class Run:
             return None
         with self._lock:
             number = self.records
-            line: Line = {"k": "t", "i": number, "name": name, "role": role, "arg": arg}
-            line["call"] = self.next_call(name, role, arg) if call is None else call
-            line["step"] = self.step_number
-            line.update((key, fact) for key, fact in facts.items() if fact is not None)
-            line.setdefault("ts", time.time_ns())
+            if call is None:
+                call = self.next_call(name, role, arg)
+            line: Line = {"k": "t", "i": number, "name": name, "role": role, "arg": arg, "call": call, "step": self.step_number}
+            for key, fact in facts.items():
+                if fact is not None:
+                    line[key] = fact
+            if "ts" not in line:
+                line["ts"] = time.time_ns()
             if inputs:
                 line["inputs"] = inputs
             payload = self._values(line, value, same)
@@ -125,11 +131,11 @@ class Run:
     def _values(self, line: Line, value: Any, same: int | None) -> Any:
         try:
             facts, payload = _arrays.describe(value)
-            line.update(facts.line())
+            facts.put(line)
             if same is not None:
                 line["same"] = same
                 return None
-            if self._bare(line["name"] or "model"):
+            if self._bare is not None and self._bare(line["name"] or "model"):
                 line["stats"] = stats_of(value, facts)
                 line["err"] = "only its statistics were asked for"
                 return None
@@ -147,15 +153,15 @@ class Run:
 
     def next_call(self, name: str, role: str, arg: str) -> int:
         """How often this one was seen before in this step."""
+        key = (name, role, arg)
         with self._lock:
-            key = (name, role, arg)
-            self._calls[key] = self._calls.get(key, -1) + 1
-            return self._calls[key]
+            call = self._calls[key] = self._calls.get(key, -1) + 1
+        return call
 
     def span(self, name: str, began_ns: int, took_ns: int, **facts: Any) -> None:
         """Records how long something took."""
-        line = {"k": "x", "name": name, "step": self.step_number, "ts": began_ns, "dur": took_ns, **facts}
-        self._event({**line, "thread": threading.get_ident()})
+        thread = threading.get_ident()
+        self._event({"k": "x", "name": name, "step": self.step_number, "ts": began_ns, "dur": took_ns, **facts, "thread": thread})
 
     def note(self, name: str, value: Any) -> None:
         """Records anything JSON can hold: tokens, a prompt, a loss. NaN and infinities are kept as those words, other things as their text."""

@@ -5,18 +5,33 @@ The process it runs in is started for every capture, beside a model that is abou
 
 from __future__ import annotations
 
-import contextlib
-import json
+import marshal
 import mmap
 import os
-import signal
 import sys
 
-from ._writer import Keeper, RunWriter
+from ._writer import Keeper, RunWriter, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+
+def pack(message: list[Any]) -> bytes:
+    """A message between the two processes, which run the same interpreter: its length, then `marshal`'s bytes."""
+    try:
+        body = marshal.dumps(message)
+    except ValueError:  # a subclass of a plain type, as NumPy's strings are
+        import json
+
+        body = marshal.dumps(json.loads(encode(message)))
+    return len(body).to_bytes(4, "little") + body
+
+
+def unpack(data: bytes) -> tuple[list[Any], int] | None:
+    """The first message and where the next begins; `None` while it is not whole."""
+    end = 4 + int.from_bytes(data[:4], "little")
+    return (marshal.loads(data[4:end]), end) if len(data) >= max(end, 4) else None
 
 
 def serve(keeper: Keeper, get: Any, put: Any, memory: Any) -> None:
@@ -52,27 +67,40 @@ def serve(keeper: Keeper, get: Any, put: Any, memory: Any) -> None:
             return
 
 
-def main(text: str) -> None:
+def main() -> None:
     """The writer's process. Its input ends when the model's process does, however it does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    options = json.loads(text)
-    sys.path[:] = options["path"]
-    with contextlib.suppress(OSError, AttributeError):
-        # A message does not take the model's core away at once; where cores are free it makes no difference.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    keeper = Keeper(RunWriter(options["folder"], fsync=options["fsync"]))
+    import _signal  # type: ignore[import-not-found]  # what `signal` is made of, without what makes it slow to import
+
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
     source = os.fdopen(0, "rb", buffering=1 << 16)
 
     def get() -> list[Any]:
-        line = source.readline()
-        # Half a line is a record that was not handed over.
-        return json.loads(line) if line.endswith(b"\n") else ["lost"]
+        size = source.read(4)
+        body = source.read(int.from_bytes(size, "little")) if len(size) == 4 else b""
+        # Half a message is a record that was not handed over.
+        return marshal.loads(body) if body and len(body) == int.from_bytes(size, "little") else ["lost"]
+
+    first = get()
+    if first[0] != "o":  # the model's process ended before it said anything
+        return
+    options = first[1]
+    sys.path[:] = options["path"]
+    try:
+        # A message does not take the model's core away at once; where cores are free it makes no difference.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    except (OSError, AttributeError):
+        pass
+    keeper = Keeper(RunWriter(options["folder"], fsync=options["fsync"]))
 
     def put(answer: list[Any]) -> None:
-        with contextlib.suppress(OSError):  # nobody is there any more to hear it
-            os.write(1, json.dumps(answer).encode() + b"\n")
+        try:
+            os.write(1, pack(answer))
+        except OSError:  # nobody is there any more to hear it
+            pass
 
     def memory(_: int) -> mmap.mmap:
         return mmap.mmap(options["ring"], os.fstat(options["ring"]).st_size)
 
     serve(keeper, get, put, memory)
+    # Everything is written and closed; taking an interpreter down would keep the model's process waiting.
+    os._exit(0)

@@ -7,10 +7,13 @@ it imports next to nothing.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import os
+
+try:
+    from _json import encode_basestring_ascii as quote
+except ImportError:  # an interpreter without the faster half of `json`
+    from json.encoder import py_encode_basestring_ascii as quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,10 +37,30 @@ SAFETENSORS = {
     "f8_e4m3fn": "F8_E4M3", "f8_e5m2": "F8_E5M2", "f8_e8m0fnu": "F8_E8M0", "f8_e4m3fnuz": "F8_E4M3FNUZ", "f8_e5m2fnuz": "F8_E5M2FNUZ",
 }  # fmt: skip
 
-Chunk = memoryview | bytes
+Chunk = memoryview | bytes | bytearray
 
-# One encoder for all lines: `json.dumps` makes one for each.
-encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+def encode(value: Any) -> str:
+    """JSON of anything: `json` itself takes half of the writer's start to import, and raises where a line must be written.
+
+    NaN and infinities are those words, what JSON has no form for is its text.
+    """
+    kind = type(value)
+    if kind is str:
+        return quote(value)
+    if kind is int:
+        return repr(value)
+    if kind is dict:
+        return "{" + ",".join([f"{quote(str(key))}:{encode(item)}" for key, item in value.items()]) + "}"
+    if kind is list or kind is tuple:
+        return "[" + ",".join([encode(item) for item in value]) + "]"
+    if value is None:
+        return "null"
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is float:
+        return repr(value) if value - value == 0 else quote("NaN" if value != value else "Infinity" if value > 0 else "-Infinity")
+    return quote(str(value))
 
 
 class Hasher:
@@ -249,8 +272,10 @@ class Keeper:
             self.dropped += 1
             self.why = self.why or describe(error, self.writer.folder)
             bare = {key: value for key, value in line.items() if key not in ("seg", "off", "same", "hash")}
-            with contextlib.suppress(OSError):  # no room for this line either: the count says so
+            try:
                 self.writer.event({**bare, "err": self.why})
+            except OSError:  # no room for this line either: the count says so
+                pass
 
     def event(self, line: Line) -> None:
         if line["k"] == "s":
@@ -267,8 +292,10 @@ class Keeper:
             self.why = self.why or describe(error, self.writer.folder)
 
     def abandon(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             self.writer.abandon()
+        except OSError:
+            pass
 
 
 def describe(error: OSError, folder: str) -> str:

@@ -1,7 +1,6 @@
 //! `index.jsonl`: one event a line, each written whole or taken back.
 
 use crate::CaptureError;
-use serde_json::{Map, Value};
 use std::{
     fs::{File, OpenOptions},
     io::{Seek, SeekFrom, Write},
@@ -25,10 +24,8 @@ impl Index {
     }
 
     /// One write call a line: a process that is killed leaves whole lines, or one half at the very end.
-    pub(super) fn append(&mut self, line: Map<String, Value>) -> Result<(), CaptureError> {
-        let mut text = Value::Object(line).to_string();
-        text.push('\n');
-        let written = self.restore().and_then(|()| self.file.write_all(text.as_bytes()));
+    pub(super) fn append(&mut self, text: &[u8]) -> Result<(), CaptureError> {
+        let written = self.restore().and_then(|()| self.file.write_all(text));
         if let Err(error) = written {
             self.torn = true;
             let _ = self.restore();

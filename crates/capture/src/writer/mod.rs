@@ -5,6 +5,7 @@
 
 mod index;
 mod info;
+mod line;
 mod record;
 mod run_writer;
 mod segment;

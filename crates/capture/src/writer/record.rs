@@ -1,6 +1,7 @@
 //! One tensor of a run, as its index line describes it.
 
-use serde_json::{Map, Value, json};
+use super::line::Line;
+use serde_json::{Map, Value};
 use twinscope_tensor::{DType, Shape};
 
 /// What a tensor was to the module that it is named after.
@@ -146,36 +147,28 @@ impl Record {
         Self { inputs: inputs.into(), ..self }
     }
 
-    /// The fields of its index line that do not say where its bytes are.
-    pub(super) fn line(&self, i: u64, call: u64, step: u64) -> Map<String, Value> {
-        let mut line = Map::new();
-        let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
-        put("k", "t".into());
-        put("i", i.into());
-        put("name", self.name.as_str().into());
-        put("role", self.role.name().into());
-        put("arg", self.arg.as_str().into());
-        put("call", call.into());
-        put("step", step.into());
+    /// Its index line, without where its bytes are and without what is to be kept besides.
+    pub(super) fn line(&self, i: u64, call: u64, step: u64) -> Line {
+        let mut line = Line::new("t");
+        line.number("i", i);
+        line.text("name", &self.name);
+        line.text("role", self.role.name());
+        line.text("arg", &self.arg);
+        line.number("call", call);
+        line.number("step", step);
         let (stored, logical) = dtype_names(self.dtype);
-        put("dtype", stored.into());
-        put("shape", json!(self.shape.dims()));
-        let mut maybe = |key: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                line.insert(key.to_owned(), value);
-            }
-        };
-        maybe("ldtype", logical.map(Value::from));
-        maybe("phase", self.phase.map(|phase| phase.name().into()));
-        maybe("cls", self.class.as_deref().map(Value::from));
-        maybe("op", self.op.as_deref().map(Value::from));
-        maybe("ts", self.at_ns.map(Value::from));
-        maybe("dur", self.took_ns.map(Value::from));
-        maybe("dev", self.device.as_deref().map(Value::from));
-        maybe("dims", self.dims.as_deref().map(Value::from));
-        maybe("inputs", (!self.inputs.is_empty()).then(|| json!(self.inputs)));
-        for (key, value) in &self.more {
-            line.entry(key.as_str()).or_insert_with(|| value.clone());
+        line.text("dtype", stored);
+        line.numbers("shape", self.shape.dims());
+        line.maybe_text("ldtype", logical.as_deref());
+        line.maybe_text("phase", self.phase.map(Phase::name));
+        line.maybe_text("cls", self.class.as_deref());
+        line.maybe_text("op", self.op.as_deref());
+        line.maybe_number("ts", self.at_ns);
+        line.maybe_number("dur", self.took_ns);
+        line.maybe_text("dev", self.device.as_deref());
+        line.maybe_text("dims", self.dims.as_deref());
+        if !self.inputs.is_empty() {
+            line.numbers("inputs", &self.inputs);
         }
         line
     }

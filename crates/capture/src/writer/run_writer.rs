@@ -3,10 +3,11 @@
 use super::{
     Rank, Record, Role, RunInfo,
     index::Index,
+    line::Line,
     segment::{Key, Segment},
 };
 use crate::CaptureError;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::{
     collections::HashMap,
     fs,
@@ -181,23 +182,23 @@ impl RunWriter {
         let mut line = self.begin(i, record)?;
         let len = values.len() as u64;
         let hash = xxh3_128(values);
-        line.insert("hash".to_owned(), format!("xxh3:{hash:032x}").into());
+        line.text("hash", &format!("xxh3:{hash:032x}"));
         if let Some(same) = self.stored.get(&(hash, len)) {
-            line.insert("same".to_owned(), (*same).into());
-            self.append(line)?;
+            line.number("same", *same);
+            self.append(&line.end_with(&record.more))?;
             self.summary.repeated += len;
         } else {
             match self.payload(i, record, values) {
                 Ok((number, begin, end)) => {
-                    line.insert("seg".to_owned(), number.into());
-                    line.insert("off".to_owned(), json!([begin, end]));
-                    self.append(line)?;
+                    line.number("seg", number);
+                    line.numbers("off", &[begin, end]);
+                    self.append(&line.end_with(&record.more))?;
                     self.stored.insert((hash, len), i);
                 }
                 Err(error) => {
-                    line.insert("err".to_owned(), error.to_string().into());
+                    line.text("err", &error.to_string());
                     // Where even this line finds no room, the error says the same.
-                    let _ = self.index.append(line);
+                    let _ = self.index.append(&line.end_with(&record.more));
                     return Err(self.failed(error));
                 }
             }
@@ -210,9 +211,9 @@ impl RunWriter {
     /// Says that there was a tensor, and why its values are not here.
     pub fn tensor_without_values(&mut self, i: Option<u64>, record: &Record, why: &str) -> Result<(), CaptureError> {
         let mut line = self.begin(i.unwrap_or(self.next), record)?;
-        line.insert("err".to_owned(), why.into());
+        line.text("err", why);
         self.summary.dropped += 1;
-        self.index.append(line)
+        self.index.append(&line.end_with(&record.more))
     }
 
     /// The next step begins: the next token, the next batch. The first step, number 0, begins by itself.
@@ -220,8 +221,10 @@ impl RunWriter {
         self.step += 1;
         self.calls.clear();
         self.too_large = None;
-        let line = fields(json!({"k": "s", "step": self.step, "ts": crate::clock::now_ns()}));
-        self.append(line)?;
+        let mut line = Line::new("s");
+        line.number("step", self.step);
+        line.number("ts", crate::clock::now_ns());
+        self.append(&line.end())?;
         if self.sync == SyncPolicy::Step {
             // The payload before what points at it, as always.
             self.segment.as_ref().map_or(Ok(()), Segment::sync)?;
@@ -231,28 +234,37 @@ impl RunWriter {
     }
 
     pub fn span(&mut self, span: &SpanRecord) -> Result<(), CaptureError> {
-        let mut line =
-            fields(json!({"k": "x", "name": span.name, "step": self.step, "ts": span.at_ns, "dur": span.took_ns, "thread": span.thread}));
+        let mut line = Line::new("x");
+        line.text("name", &span.name);
+        line.number("step", self.step);
+        line.number("ts", span.at_ns);
+        line.number("dur", span.took_ns);
+        line.number("thread", span.thread);
         if let Some(memory) = &span.memory {
-            line.insert("mem".to_owned(), memory.fields().into());
+            line.value("mem", &memory.fields().into());
         }
-        for (key, value) in &span.more {
-            line.entry(key.as_str()).or_insert_with(|| value.clone());
-        }
-        self.append(line)
+        self.append(&line.end_with(&span.more))
     }
 
     /// `name` is the span it was measured in; empty for none.
     pub fn memory(&mut self, name: &str, sample: &MemorySample) -> Result<(), CaptureError> {
-        let mut line = fields(json!({"k": "a", "name": name, "step": self.step, "ts": crate::clock::now_ns()}));
-        line.extend(sample.fields());
-        self.append(line)
+        let line = self.event("a", name);
+        self.append(&line.end_with(&sample.fields()))
     }
 
     /// Anything a later reader should know: tokens, a prompt, a loss.
     pub fn note(&mut self, name: &str, value: &Value) -> Result<(), CaptureError> {
-        let line = fields(json!({"k": "m", "name": name, "step": self.step, "ts": crate::clock::now_ns(), "value": value}));
-        self.append(line)
+        let mut line = self.event("m", name);
+        line.value("value", value);
+        self.append(&line.end())
+    }
+
+    fn event(&self, kind: &str, name: &str) -> Line {
+        let mut line = Line::new(kind);
+        line.text("name", name);
+        line.number("step", self.step);
+        line.number("ts", crate::clock::now_ns());
+        line
     }
 
     /// Counts a tensor that never came as far as this writer.
@@ -277,15 +289,17 @@ impl RunWriter {
         }
         let closed = self.segment.take().map_or(Ok(()), Segment::close);
         let Summary { records, bytes, dropped, error, .. } = &self.summary;
-        let mut line = fields(json!({"k": "end", "n": records, "bytes": bytes, "dropped": dropped, "ts": crate::clock::now_ns()}));
-        if let Some(error) = error {
-            line.insert("err".to_owned(), error.as_str().into());
-        }
-        self.index.append(line)?;
+        let mut line = Line::new("end");
+        line.number("n", *records);
+        line.number("bytes", *bytes);
+        line.number("dropped", *dropped);
+        line.number("ts", crate::clock::now_ns());
+        line.maybe_text("err", error.as_deref());
+        self.index.append(&line.end())?;
         closed
     }
 
-    fn begin(&mut self, i: u64, record: &Record) -> Result<Map<String, Value>, CaptureError> {
+    fn begin(&mut self, i: u64, record: &Record) -> Result<Line, CaptureError> {
         if i < self.next {
             return Err(CaptureError::Order { i, last: self.next - 1 });
         }
@@ -321,7 +335,7 @@ impl RunWriter {
         written.map(|(begin, end)| (self.segments - 1, begin, end))
     }
 
-    fn append(&mut self, line: Map<String, Value>) -> Result<(), CaptureError> {
+    fn append(&mut self, line: &[u8]) -> Result<(), CaptureError> {
         self.index.append(line).map_err(|error| self.failed(error))
     }
 
@@ -350,12 +364,5 @@ fn check_length(record: &Record, values: &[u8]) -> Result<(), CaptureError> {
             found: values.len() as u64,
         }),
         None => Err(CaptureError::Shape { name: record.name.clone(), shape: shape() }),
-    }
-}
-
-fn fields(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
     }
 }

@@ -3,9 +3,11 @@
 //! The header area says `{}` while the segment is open and is filled in when it is closed, so that any safetensors
 //! library can read it then. Readers of a run do not need it: they go by the index.
 
-use super::record::dtype_names;
+use super::{
+    line::{list, quote},
+    record::dtype_names,
+};
 use crate::CaptureError;
-use serde_json::{Map, Value, json};
 use std::{
     fs::{File, OpenOptions},
     io::{Seek, SeekFrom, Write},
@@ -28,9 +30,8 @@ pub(super) struct Segment {
     path: PathBuf,
     /// Bytes of data, behind the header area.
     len: u64,
-    entries: Map<String, Value>,
-    /// What the entries take as text, a little more than exactly.
-    header: usize,
+    /// The header as far as it is known: entries in the order of their data, the last brace missing.
+    header: Vec<u8>,
     /// Data behind `len` that could not be cut off.
     torn: bool,
 }
@@ -51,7 +52,7 @@ impl Segment {
             let _ = std::fs::remove_file(&path);
             CaptureError::io(&path, &error, HEADER as u64)
         })?;
-        Ok(Self { file, path, len: 0, entries: Map::new(), header: 2, torn: false })
+        Ok(Self { file, path, len: 0, header: vec![b'{'], torn: false })
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -59,7 +60,7 @@ impl Segment {
     }
 
     pub(super) fn header_is_full(&self) -> bool {
-        self.header >= HEADER_FULL
+        self.header.len() >= HEADER_FULL
     }
 
     /// Appends the data whole, or leaves the segment as it was.
@@ -97,12 +98,23 @@ impl Segment {
 
     fn list(&mut self, key: &str, dtype: DType, shape: &Shape, begin: u64, end: u64) {
         // safetensors has no name for some types: there they are bytes, and the index says what they mean.
-        let entry = match dtype_names(dtype) {
-            (name, None) => json!({"dtype": name, "shape": shape.dims(), "data_offsets": [begin, end]}),
-            (name, Some(_)) => json!({"dtype": name, "shape": [end - begin], "data_offsets": [begin, end]}),
-        };
-        self.header += Value::from(key).to_string().len() + entry.to_string().len() + 2;
-        self.entries.insert(key.to_owned(), entry);
+        let (name, logical) = dtype_names(dtype);
+        let text = &mut self.header;
+        if text.len() > 1 {
+            text.push(b',');
+        }
+        quote(text, key);
+        text.extend_from_slice(b":{\"dtype\":");
+        quote(text, name);
+        text.extend_from_slice(b",\"shape\":");
+        if logical.is_some() {
+            list(text, &[end - begin])
+        } else {
+            list(text, shape.dims())
+        }
+        text.extend_from_slice(b",\"data_offsets\":");
+        list(text, &[begin, end]);
+        text.push(b'}');
     }
 
     pub(super) fn sync(&self) -> Result<(), CaptureError> {
@@ -111,14 +123,15 @@ impl Segment {
 
     /// Writes the header. A closed segment is never touched again.
     pub(super) fn close(mut self) -> Result<(), CaptureError> {
-        let text = Value::Object(std::mem::take(&mut self.entries)).to_string();
+        let mut text = std::mem::take(&mut self.header);
+        text.push(b'}');
         let written = self.restore().and_then(|()| {
             // One entry alone (a shape of a thousand dimensions) can outgrow the area; the index still has it all.
             if text.len() > HEADER {
                 return Ok(());
             }
             self.file.seek(SeekFrom::Start(8))?;
-            self.file.write_all(text.as_bytes())
+            self.file.write_all(&text)
         });
         written.map_err(|error| CaptureError::io(&self.path, &error, 0))
     }

@@ -7,12 +7,11 @@ changed in place since, is another tensor made from that record; so is what func
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Union
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from .._arrays import TorchPayload
 from .._writer import Hasher
@@ -25,45 +24,66 @@ MOST_SOURCES = 64  # a cache of keys is made from every token before; the list s
 _hasher = Hasher()
 
 
-@dataclass
 class Stored:
-    """What is known of one storage. The weak reference keeps its address from being used again while it is a key."""
+    """What is known of one storage, for as long as it lives.
 
-    alive: StorageWeakRef
-    #: The records of tensors in it, by place, with the version they had.
-    places: dict[Place, tuple[Version, int]]
-    #: The records that what is in it now was made from: the last of its own, or those it was computed from.
-    sources: tuple[int, ...]
+    torch keeps one Python object for each storage while anything holds it, so a weak reference to that object tells when the storage is
+    gone and its address may be another's. Torch's own weak references would keep a small block alive behind each large one that
+    was freed: the heap falls to pieces and the model pays for fresh memory with every tensor, three times what recording costs.
+    """
+
+    __slots__ = ("alive", "places", "sources")
+
+    def __init__(self, alive: weakref.ref[torch.UntypedStorage]) -> None:
+        self.alive = alive
+        #: The records of tensors in it, by place, with the version they had.
+        self.places: dict[Place, tuple[Version, int]] = {}
+        #: The records that what is in it now was made from: the last of its own, or those it was computed from.
+        self.sources: tuple[int, ...] = ()
 
 
 class Flow:
     def __init__(self) -> None:
         self._stored: dict[int, Stored] = {}
-        self._clean_at = 1024
+
+    def look(self, tensor: torch.Tensor) -> tuple[int | None, tuple[int, ...]]:
+        """The record that holds exactly this tensor's values, and the records it was made from: that one, or the one that it
+        is a view of or was before it was changed, or those it was computed from."""
+        stored = self._stored.get(id(_storage(tensor)))
+        if stored is None:
+            return None, ()
+        if stored.places:
+            at = stored.places.get(_place(tensor))
+            if at is not None and at[0] == _version(tensor):
+                return at[1], (at[1],)
+        return None, stored.sources
 
     def same(self, tensor: torch.Tensor) -> int | None:
         """The record that holds exactly this tensor's values."""
-        stored = self._find(tensor)
-        if stored is None or (at := stored.places.get(_place(tensor))) is None:
-            return None
-        return at[1] if at[0] == _version(tensor) else None
+        return self.look(tensor)[0]
 
     def is_new(self, tensor: torch.Tensor) -> bool:
         """Computed from records, and neither one itself nor a view of one."""
-        stored = self._find(tensor)
+        stored = self._stored.get(id(_storage(tensor)))
         return stored is not None and not stored.places and bool(stored.sources)
 
     def made_from(self, tensor: torch.Tensor) -> tuple[int, ...]:
         """The record that this tensor is, is a view of, or was before it was changed; else those it was computed from."""
-        stored = self._find(tensor)
+        stored = self._stored.get(id(_storage(tensor)))
         if stored is None:
             return ()
-        same = self.same(tensor)
-        return stored.sources if same is None else (same,)
+        places, sources = stored.places, stored.sources
+        # Where its only record is also what it was made from, that is the answer whether it changed since or not.
+        if not places or (len(places) == 1 and len(sources) == 1 and next(iter(places.values()))[1] == sources[0]):
+            return sources
+        return self.look(tensor)[1]
 
     def made_from_all(self, tensors: Iterable[torch.Tensor]) -> list[int]:
         """The same of several, each record once."""
-        found = dict.fromkeys(record for tensor in tensors for record in self.made_from(tensor))
+        found: dict[int, None] = {}
+        for tensor in tensors:
+            for record in self.made_from(tensor):
+                found[record] = None
         return list(found)[:MOST_SOURCES]
 
     def add(self, tensor: torch.Tensor, record: int, *, in_place: bool = False) -> None:
@@ -78,33 +98,27 @@ class Flow:
         stored.places[_place(tensor)] = (version, record)
         stored.sources = (record,)
 
-    def derive(self, output: torch.Tensor, inputs: Iterable[torch.Tensor], *, in_place: bool) -> None:
-        """Remembers that something nobody recorded was computed from these."""
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether it lies in a storage that something is known of."""
+        return id(_storage(tensor)) in self._stored
+
+    def derive(self, output: torch.Tensor, sources: list[int], *, in_place: bool) -> None:
+        """Remembers that something nobody recorded was computed from these records."""
         storage = _storage(output)
         if storage is None:
             return
-        known = storage._cdata in self._stored
-        if known and not in_place:  # a view
+        known = self._stored.get(id(storage))
+        if known is not None and not in_place:  # a view
             return
-        sources = self.made_from_all(inputs)
-        if sources and not (known and self.same(output) is not None):
+        if sources and (known is None or self.same(output) is None):
             self._entry(storage).sources = tuple(sources)
 
     def _entry(self, storage: torch.UntypedStorage) -> Stored:
-        stored = self._stored.get(storage._cdata)
+        key = id(storage)
+        stored = self._stored.get(key)
         if stored is None:
-            self._clean()
-            stored = self._stored[storage._cdata] = Stored(StorageWeakRef(storage), {}, ())
+            stored = self._stored[key] = Stored(weakref.ref(storage, lambda _, key=key, all=self._stored: all.pop(key, None)))  # type: ignore[misc]
         return stored
-
-    def _clean(self) -> None:
-        if len(self._stored) > self._clean_at:
-            self._stored = {key: stored for key, stored in self._stored.items() if not stored.alive.expired()}
-            self._clean_at = 2 * len(self._stored) + 1024
-
-    def _find(self, tensor: torch.Tensor) -> Stored | None:
-        storage = _storage(tensor)
-        return None if storage is None else self._stored.get(storage._cdata)
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
@@ -116,8 +130,11 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 def _version(tensor: torch.Tensor) -> Version:
     # Tensors made in inference mode do not count their changes; their content tells.
-    return _hasher.of([TorchPayload(tensor).bytes()]) if tensor.is_inference() else tensor._version
+    if not tensor.is_inference():
+        return tensor._version
+    payload = TorchPayload(tensor)
+    return _hasher.of([payload.bytes()])
 
 
 def _place(tensor: torch.Tensor) -> Place:
-    return int(tensor.storage_offset()), tensor.dtype, tensor.shape, tensor.stride()
+    return tensor.storage_offset(), tensor.dtype, tensor.shape, tensor.stride()  # type: ignore[return-value]

@@ -13,6 +13,8 @@ ROWS = {"RowParallelLinear", "TERowParallelLinear"}
 
 
 def _dtensor(value: Any) -> bool:
+    if type(value) is torch.Tensor:
+        return False
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
 

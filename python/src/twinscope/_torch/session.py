@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,17 +30,36 @@ _busy = threading.local()  # `on` while any recorder calls torch in this thread:
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
-@dataclass
+class Watched:
+    """A module of the model, and what does not change while it is captured."""
+
+    __slots__ = ("cls", "kept", "module", "name", "root", "stream", "weights")
+
+    def __init__(self, name: str, module: torch.nn.Module, *, root: bool, kept: bool) -> None:
+        self.name = name
+        self.module = module
+        self.cls = type(module).__name__
+        self.root = root
+        self.kept = kept
+        self.stream = reads_the_stream(module)
+        #: The records of its weights.
+        self.weights: list[int] = []
+
+
 class Frame:
     """A module that is running."""
 
-    name: str
-    module: torch.nn.Module
-    call: int
-    began_ns: int = 0  # since 1970
-    clock_ns: int = 0
-    paused_ns: int = 0
-    inputs: list[int] = field(default_factory=list)
+    __slots__ = ("began_ns", "call", "clock_ns", "inputs", "module", "name", "paused_ns", "watched")
+
+    def __init__(self, watched: Watched, call: int) -> None:
+        self.watched = watched
+        self.name = watched.name
+        self.module = watched.module
+        self.call = call
+        self.began_ns = 0  # since 1970
+        self.clock_ns = 0
+        self.paused_ns = 0
+        self.inputs: list[int] = []
 
 
 class TorchRun(Run):
@@ -70,7 +88,6 @@ class TorchRun(Run):
         self.takes_inputs, self._follow, self._step_per_call = inputs, flow, step_per_call
         self.paused_ns = 0
         self._root_calls = 0
-        self._weights: dict[str, list[int]] = {}
         #: Name and role of what `find` recorded.
         self._found: dict[int, tuple[str, str]] = {}
         self._stack = contextlib.ExitStack()
@@ -93,15 +110,18 @@ class TorchRun(Run):
             super().__exit__(*error)
 
     def _attach(self) -> None:
-        names = dict(module_names(self._model))
+        modules = [
+            Watched(name, module, root=module is self._model, kept=self.keep(name or "model")) for module, name in module_names(self._model)
+        ]
+        self._root = next(watched for watched in modules if watched.root)
         if self._params:
-            self._record_weights(names)
-        for module, name in names.items():
-            self._hold(module.register_forward_pre_hook(functools.partial(self._before, name), with_kwargs=True))
-            self._hold(module.register_forward_hook(functools.partial(self._after, name), with_kwargs=True))
+            self._record_weights(modules)
+        for watched in modules:
+            self._hold(watched.module.register_forward_pre_hook(functools.partial(self._before, watched), with_kwargs=True))
+            self._hold(watched.module.register_forward_hook(functools.partial(self._after, watched), with_kwargs=True))
         self._stack.enter_context(forward_called_directly(self._model, self._enter_root, self._leave_root))
         if self._grads:
-            self._watch_weight_gradients(names)
+            self._watch_weight_gradients(modules)
         if self._ops:
             self._stack.enter_context(OpMode(self))
         if self._attention or self._follow:
@@ -118,25 +138,29 @@ class TorchRun(Run):
     @property
     def frames(self) -> list[Frame]:
         """The modules that run in this thread, outermost first."""
-        if not hasattr(self._threads, "frames"):
-            self._threads.frames = []
-        return self._threads.frames
+        try:
+            return self._threads.frames
+        except AttributeError:
+            frames: list[Frame] = []
+            self._threads.frames = frames
+            return frames
 
-    def _before(self, name: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _before(self, watched: Watched, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if in_backward():  # activation checkpointing computes it again
             return
         with self.aside():
-            root = module is self._model
-            if root:
-                self.frames.clear()  # what an exception left
+            frames = self.frames
+            if watched.root:
+                frames.clear()  # what an exception left
                 self._next_root_call()
             # Every module is counted, also when this step is not recorded.
-            frame = Frame(name, module, self.next_call(name, "module", ""))
-            self.frames.append(frame)
-            if self.recording:
-                values = [*tensors(args), *tensors(kwargs)]
-                inputs = [record for arg, value in values for record in self._input(frame, arg, value, root)]
-                frame.inputs = list(dict.fromkeys([*inputs, *self._weights.get(name, [])]))
+            frame = Frame(watched, self.next_call(watched.name, "module", ""))
+            frames.append(frame)
+            # Of one that is not kept nobody asks what it was given.
+            if watched.kept and self.recording:
+                values = tensors(args) + tensors(kwargs) if kwargs else tensors(args)
+                inputs = [record for arg, value in values for record in self._input(frame, arg, value)]
+                frame.inputs = list(dict.fromkeys(inputs + watched.weights))
         frame.began_ns, frame.clock_ns, frame.paused_ns = time.time_ns(), time.perf_counter_ns(), self.paused_ns
 
     def _next_root_call(self) -> None:
@@ -144,76 +168,78 @@ class TorchRun(Run):
             self.step()
         self._root_calls += 1
 
-    def _input(self, frame: Frame, arg: str, value: torch.Tensor, root: bool) -> tuple[int, ...]:
+    def _input(self, frame: Frame, arg: str, value: torch.Tensor) -> tuple[int, ...]:
         """The records that an input is, or comes from. What is nobody's output is recorded as this module's input."""
-        known = self.flow.same(parallel.local(value))
-        stream = self.takes_inputs and reads_the_stream(frame.module)
-        if known is not None and not root and not stream:
-            return (known,)
-        sources = self.flow.made_from(parallel.local(value))
+        root, inside = frame.watched.root, parallel.local(value)
         if not root and not self.takes_inputs:
-            return sources
+            return self.flow.made_from(inside)
+        known, sources = self.flow.look(inside)
+        if known is not None and not root and not frame.watched.stream:
+            return (known,)
         facts = parallel.facts(value, frame.module, "in")
         record = self.save(frame.name, value, role="in", arg=arg, call=frame.call, same=known, inputs=list(sources), **facts)
         # A second name for a record is not what anything is computed from.
         return sources if record is None or (known is not None and not root) else (record,)
 
-    def _after(self, name: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def _after(self, watched: Watched, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if in_backward():
             return
         ended, paused = time.perf_counter_ns(), self.paused_ns
         with self.aside():
-            frame = self._leave(name, module)
+            frame = self._leave(module)
             if frame is None or not self.recording:
                 return
             took = ended - frame.clock_ns - (paused - frame.paused_ns)
-            self.span(name, frame.began_ns, took, call=frame.call, cls=type(module).__name__)
-            for arg, value in tensors(output):
-                self._output(frame, arg, value, took)
+            self.span(watched.name, frame.began_ns, took, call=frame.call, cls=watched.cls)
+            if watched.kept:
+                for arg, value in tensors(output):
+                    self._output(frame, arg, value, took)
 
-    def _leave(self, name: str, module: torch.nn.Module) -> Frame | None:
+    def _leave(self, module: torch.nn.Module) -> Frame | None:
         """The frame of a module that returns. Modules below it that raised are gone too."""
-        while self.frames:
-            frame = self.frames.pop()
+        frames = self.frames
+        while frames:
+            frame = frames.pop()
             if frame.module is module:
                 return frame
         return None
 
     def _output(self, frame: Frame, arg: str, value: torch.Tensor, took: int) -> None:
         facts = parallel.facts(value, frame.module, "out")
-        facts |= {"phase": "fwd", "cls": type(frame.module).__name__, "ts": frame.began_ns, "dur": took}
-        same = self.flow.same(parallel.local(value))
-        self.save(frame.name, value, role="out", arg=arg, call=frame.call, same=same, inputs=self._sources(frame, value), **facts)
-        if self._grads and value.requires_grad and self.keep(frame.name or "model"):
+        same, sources = self.flow.look(parallel.local(value))
+        # A module without modules computes from what it is given; one with modules from what they returned, where that is known.
+        leaf = not frame.module._modules or next(frame.module.children(), None) is None
+        inputs = frame.inputs if leaf or not sources else list(sources)
+        self.save(
+            frame.name, value, role="out", arg=arg, call=frame.call, same=same, inputs=inputs,
+            phase="fwd", cls=frame.watched.cls, ts=frame.began_ns, dur=took, **facts,
+        )  # fmt: skip
+        if self._grads and value.requires_grad:
             self._watch_gradient(frame, arg, value)
-
-    def _sources(self, frame: Frame, output: torch.Tensor) -> list[int]:
-        """A module without modules computes from what it is given; one with modules from what they returned, where that is known."""
-        leaf = next(frame.module.children(), None) is None
-        return frame.inputs if leaf else list(self.flow.made_from(parallel.local(output))) or frame.inputs
 
     def _enter_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """`model.forward(x)` was called. Returns whether that passed the hooks by."""
         if self.frames or in_backward():
             return False
-        self._before("", self._model, args, kwargs)
+        self._before(self._root, self._model, args, kwargs)
         return True
 
     def _leave_root(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        self._after("", self._model, args, kwargs, output)
+        self._after(self._root, self._model, args, kwargs, output)
 
     # Weights and gradients
 
-    def _record_weights(self, names: dict[torch.nn.Module, str]) -> None:
+    def _record_weights(self, modules: list[Watched]) -> None:
         with self.aside():
-            for module, path in names.items():
+            for watched in modules:
+                module, path = watched.module, watched.name
                 own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
                 for name, value in own:
                     full = f"{path}.{name}" if path else name
                     facts = parallel.facts(value, module, "param")
                     record = self.save(full, value, role="param", call=0, same=self.flow.same(parallel.local(value)), phase="param", **facts)
                     if record is not None:
-                        self._weights.setdefault(path, []).append(record)
+                        watched.weights.append(record)
 
     def _watch_gradient(self, frame: Frame, arg: str, value: torch.Tensor) -> None:
         name, call = frame.name, frame.call
@@ -226,16 +252,16 @@ class TorchRun(Run):
         handle = value.register_hook(keep)
         self._hold(handle)
 
-    def _watch_weight_gradients(self, names: dict[torch.nn.Module, str]) -> None:
+    def _watch_weight_gradients(self, modules: list[Watched]) -> None:
         def keep(name: str, weight: torch.Tensor) -> None:
             if weight.grad is not None:
                 with self.aside():
                     self.save(name, weight.grad, role="param_grad", phase="bwd", **parallel.facts(weight.grad, None, "grad"))
 
-        for module, path in names.items():
-            for name, weight in module.named_parameters(recurse=False):
+        for watched in modules:
+            for name, weight in watched.module.named_parameters(recurse=False):
                 if weight.requires_grad:
-                    full = f"{path}.{name}" if path else name
+                    full = f"{watched.name}.{name}" if watched.name else name
                     self._hold(weight.register_post_accumulate_grad_hook(functools.partial(keep, full)))
 
     # What all of them share
@@ -243,7 +269,7 @@ class TorchRun(Run):
     def save(self, name: str, value: torch.Tensor, *, in_place: bool = False, **facts: Any) -> int | None:
         """Records a tensor and remembers its storage. A tensor that torch cannot read is a record that says so."""
         local = parallel.local(value)
-        if mesh := parallel.mesh(value):
+        if local is not value and (mesh := parallel.mesh(value)):
             self._place_in(mesh)
         record = self.tensor(name, local, **facts)
         # What is the same as an earlier record goes on being known as that one.
@@ -269,16 +295,16 @@ class TorchRun(Run):
         with self.aside():
             facts = parallel.facts(value, None, "tap") | ({"dims": dims} if dims else {})
             inside = parallel.local(value)
-            same = self.flow.same(inside)
+            same, sources = self.flow.look(inside)
             if same is not None and self._found.get(same) == (name, role):
                 return same  # attention weights that were found before they were told
-            return self.save(name, value, role=role, same=same, inputs=list(self.flow.made_from(inside)), **facts)
+            return self.save(name, value, role=role, same=same, inputs=list(sources), **facts)
 
     def find(self, name: str, value: torch.Tensor, *, role: str, **facts: Any) -> int | None:
         """Records what a function was given or made that no module returns."""
         inside = parallel.local(value)
-        known = {"same": self.flow.same(inside), "inputs": list(self.flow.made_from(inside)), **facts}
-        record = self.save(name, value, role=role, phase="fwd", **known)
+        same, sources = self.flow.look(inside)
+        record = self.save(name, value, role=role, phase="fwd", **{"same": same, "inputs": list(sources), **facts})
         if record is not None:
             self._found[record] = (name, role)
         return record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,8 +13,21 @@ DEEPEST = 16
 
 def tensors(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
     """Each tensor with its place: `0`, `attentions.5`, `last_hidden_state`; empty when the value is the tensor."""
+    if type(value) is torch.Tensor:
+        return [(path, value)]
     found: list[tuple[str, torch.Tensor]] = []
     _collect(value, path, 0, found)
+    return found
+
+
+def flat(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors alone: asked for the arguments of every function of a model."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif type(value) not in PLAIN:
+            found.extend(tensor for _, tensor in tensors(value))
     return found
 
 
