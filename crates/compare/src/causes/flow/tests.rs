@@ -279,6 +279,25 @@ fn what_was_done_with_a_recorded_weight_is_named() {
 }
 
 #[test]
+fn a_product_in_tf32_or_bf16_is_named_where_the_weight_is_recorded() {
+    let kept = |bits: u32, half: bool| {
+        move |value: f64| {
+            let (all, shift) = ((value as f32).to_bits(), 24 - bits);
+            let up = if half { (1 << (shift - 1)) - 1 + (all >> shift & 1) } else { 0 };
+            f64::from(f32::from_bits((all + up) >> shift << shift))
+        }
+    };
+    for (dtype, bits, half) in [("tf32", 11, true), ("tf32", 11, false), ("bf16", 8, true)] {
+        let coarse = kept(bits, half);
+        let report = product(|x, weight, _| times(&map(x, coarse), &map(weight, coarse), 0..CHANNELS));
+        let q = pair(&report, "layers.1.q");
+        assert_eq!(q.causes.first().map(|cause| cause.kind), Some("rounded"), "{:?}", q.causes);
+        assert_eq!(q.causes[0].details["dtype"], dtype);
+        assert!(q.causes[0].explained > Some(0.99) && q.causes[0].text.contains(if half { "rounded" } else { "cut" }), "{:?}", q.causes[0]);
+    }
+}
+
+#[test]
 fn gates_in_each_others_place_behind_a_fault_are_a_second_one() {
     // The candidate's norm was skipped; what a product makes of that is as far off as it was given.
     let x = map(&normal(ROWS * CHANNELS, 1), |x| 2.0 * x);

@@ -56,16 +56,44 @@ impl Way {
     }
 }
 
-/// Formats that a matrix unit rounds what it multiplies to, while it sums in single precision, and their bits of precision. TF32 has the
-/// precision of f16: what is in the range of both cannot tell them apart.
-pub(super) const UNITS: [(&str, u32); 2] = [("TF32 or f16", 11), ("bf16", 8)];
+/// How a matrix unit takes the f32 that it multiplies while it sums in single precision. TF32 has the precision of f16: what is in the range of
+/// both cannot tell them apart. Some round, some leave the lower bits out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Unit {
+    pub(super) dtype: &'static str,
+    bits: u32,
+    cut: bool,
+}
 
-/// The nearest number of so many bits, whatever its exponent.
-pub(super) fn nearest(value: f64, bits: u32) -> f64 {
+pub(super) const UNITS: [Unit; 3] = [
+    Unit { dtype: "tf32", bits: 11, cut: false },
+    Unit { dtype: "tf32", bits: 11, cut: true },
+    Unit { dtype: "bf16", bits: 8, cut: false },
+];
+
+impl Unit {
+    pub(super) fn said(self) -> String {
+        let like = if self.bits == 11 { "TF32, or f16" } else { "bf16" };
+        format!("{} to {} bits ({like})", if self.cut { "cut" } else { "rounded" }, self.bits)
+    }
+
+    pub(super) fn apply(self, values: &[f64]) -> Vec<f64> {
+        values.iter().map(|value| if self.cut { cut(*value, self.bits) } else { nearest(*value, self.bits) }).collect()
+    }
+}
+
+/// The number of so many bits at or below it in magnitude, whatever its exponent.
+fn cut(value: f64, bits: u32) -> f64 {
+    let shift = 53 - bits;
+    if value.is_finite() { f64::from_bits(value.to_bits() >> shift << shift) } else { value }
+}
+
+/// The nearest number of so many bits, even where two are.
+fn nearest(value: f64, bits: u32) -> f64 {
     let shift = 53 - bits;
     let all = value.to_bits();
     let up = (1 << (shift - 1)) - 1 + (all >> shift & 1);
-    if value.is_finite() { f64::from_bits(all.saturating_add(up) >> shift << shift) } else { value }
+    if value.is_finite() { f64::from_bits((all + up) >> shift << shift) } else { value }
 }
 
 fn largest(values: &[f64]) -> f64 {
@@ -113,6 +141,7 @@ mod tests {
             assert_eq!(nearest(value, 8), f64::from(cast), "{value}");
         }
         assert_eq!((nearest(1.0 + 2f64.powi(-11), 11), nearest(1.0 + 3.0 * 2f64.powi(-11), 11)), (1.0, 1.0 + 2f64.powi(-9)));
+        assert_eq!((cut(1.0 + 2f64.powi(-11), 11), cut(-1.999, 8)), (1.0, -1.9921875));
         assert!(nearest(f64::NAN, 8).is_nan() && nearest(f64::NEG_INFINITY, 8) == f64::NEG_INFINITY);
     }
 

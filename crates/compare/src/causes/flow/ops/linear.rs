@@ -318,10 +318,24 @@ fn others<'a>(site: &'a Site<'_>, parameter: usize, product: &'a Product) -> imp
         details: serde_json::json!({"weight": name(parameter), "format": way.said()}),
         product: product.with_coarse(way),
     });
-    turned.into_iter().chain(instead).chain(partial).chain(quantised)
+    let units = coarse::UNITS.into_iter().map(move |unit| Other {
+        kind: "rounded",
+        text: format!("what is multiplied is {} first", unit.said()),
+        details: serde_json::json!({"dtype": unit.dtype, "what": "factors", "weight": name(parameter), "side": "candidate"}),
+        product: product.with_unit(unit),
+    });
+    turned.into_iter().chain(instead).chain(partial).chain(quantised).chain(units)
 }
 
 impl Product {
+    /// With both factors as a matrix unit takes them.
+    fn with_unit(&self, unit: coarse::Unit) -> Self {
+        let both = |values: &Loaded| [&values.reference, &values.candidate].map(|side| unit.apply(side));
+        let [reference, candidate] = both(&self.input);
+        let input = Arc::new(Loaded { dims: self.input.dims.clone(), reference, candidate });
+        Self { input, coarse: Some(Arc::new(both(&self.weight))), ..self.clone() }
+    }
+
     /// With the weight quantised along the features that are summed over.
     fn with_coarse(&self, way: coarse::Way) -> Self {
         let (inner, outer) = (self.from.features, self.to.features);
