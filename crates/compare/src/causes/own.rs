@@ -103,6 +103,9 @@ const ON_LEVELS: [&str; 3] = ["rounded", "quantized", "dropout"];
 /// Any other kind must explain this much of what is beyond the inputs' error.
 const MOST_OF_IT: f64 = 0.8;
 
+/// So few values have no place.
+const FEW: usize = 64;
+
 /// Values of pairs behind a divergence that every hypothesis is tried on: a bound on time. Beyond it, size alone tells.
 const MOST_VALUES: usize = 1 << 23;
 
@@ -137,7 +140,9 @@ fn is_second(
     let kind = best.explanation.kind;
     let off = |measure: usize| found[measure] > PASSED_ON * level[measure];
     let beyond = off(0) || (kind == "localized" && off(2)) || ON_LEVELS.contains(&kind);
-    let sure = UNMISTAKABLE.contains(&kind) || best.score.explained >= Some(MOST_OF_IT);
+    // Of a few values, some are always more off than others.
+    let few = elements < FEW && kind == "localized";
+    let sure = UNMISTAKABLE.contains(&kind) || (best.score.explained >= Some(MOST_OF_IT) && !few);
     // A NaN spreads, and what an op does not undo it passes on.
     beyond && sure && kind != "nonfinite" && !passed_on(scene, at, flows, kind, kinds)
 }
