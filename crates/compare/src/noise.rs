@@ -28,7 +28,7 @@ const FLOOR: Measures = [8.0, 8.0, 16.0, 32.0];
 
 /// No rounding of one op is beyond these, however coarse the dtype: unrelated values are 1.4 apart, a zeroed slice 1. Eight-bit floats are
 /// 0.04 to 0.07 off as a whole when they are stored, and 0.1 when they are multiplied.
-const MOST: Measures = [0.25, 0.25, 0.5, 1.0];
+pub(crate) const MOST: Measures = [0.25, 0.25, 0.5, 1.0];
 
 /// How much an op may amplify what it is given. Healthy runs showed 1.8 at most; cancellation in a residual stream can do more.
 pub const AMPLIFICATION: f64 = 5.0;

@@ -29,6 +29,7 @@ use crate::{
     noise::Measures,
     report::{Cause, Report},
 };
+use rayon::prelude::*;
 use serde::Serialize;
 
 /// Every hypothesis there is, the cheap ones first.
@@ -69,28 +70,31 @@ const WORTH_SAYING: f64 = 0.5;
 
 /// Tries every hypothesis on a case.
 fn examine_once(case: &Case<'_>) -> Examination {
+    let all: Vec<&dyn Hypothesis> = hypotheses().collect();
+    let scored = |explanation: Explanation| Found { score: score(case, &explanation), explanation };
+    let examined: Vec<Result<Vec<Found>, _>> =
+        all.par_iter().map(|hypothesis| Ok(guarded(*hypothesis, case)?.into_iter().map(scored).collect())).collect();
     let mut examination = Examination::default();
-    for hypothesis in hypotheses() {
-        match guarded(hypothesis, case) {
-            Err(why) => examination.attempts.push(Attempt {
-                hypothesis: hypothesis.name(),
-                kind: None,
-                explained: None,
-                proven: false,
-                text: why.into_owned(),
-            }),
-            Ok(explanations) => {
-                for explanation in explanations {
-                    let score = score(case, &explanation);
-                    examination.attempts.push(Attempt {
-                        hypothesis: hypothesis.name(),
-                        kind: Some(explanation.kind),
-                        explained: score.explained,
-                        proven: score.proven,
-                        text: explanation.text.clone(),
-                    });
-                    examination.found.push(Found { explanation, score });
-                }
+    for (hypothesis, examined) in all.into_iter().zip(examined) {
+        let ruled_out = |text: std::borrow::Cow<'static, str>| Attempt {
+            hypothesis: hypothesis.name(),
+            kind: None,
+            explained: None,
+            proven: false,
+            text: text.into_owned(),
+        };
+        let tried = |found: &Found| Attempt {
+            hypothesis: hypothesis.name(),
+            kind: Some(found.explanation.kind),
+            explained: found.score.explained,
+            proven: found.score.proven,
+            text: found.explanation.text.clone(),
+        };
+        match examined {
+            Err(why) => examination.attempts.push(ruled_out(why)),
+            Ok(found) => {
+                examination.attempts.extend(found.iter().map(tried));
+                examination.found.extend(found);
             }
         }
     }

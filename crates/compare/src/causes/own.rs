@@ -2,7 +2,7 @@
 
 use super::{Case, Scene, flow::Flow};
 use crate::{
-    noise::Measures,
+    noise::{MOST, Measures, unit_roundoff},
     report::Report,
     verdict::{Origin, Verdict},
 };
@@ -43,6 +43,7 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
             }
             // Nothing is left to inherit from.
             (Verdict::Diverged, None) if !before => (Verdict::Diverged, Some(Origin::Own)),
+            (Verdict::Diverged, None) if by_ids(scene, report, at) => (Verdict::Diverged, Some(Origin::Inherited)),
             // Inputs that differ and an output that agrees: one difference undoes the other.
             (Verdict::Rounding, Some(flow)) if !by_inputs && is_fault(scene, at, flow) => (Verdict::Diverged, Some(Origin::Own)),
             (Verdict::Diverged, None) if is_second(scene, at, flows, &mut budget, &mut kinds) => (Verdict::Diverged, Some(Origin::Own)),
@@ -55,6 +56,15 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
         }
         (report.pairs[at].verdict, report.pairs[at].origin) = (verdict, origin);
     }
+}
+
+/// Whole numbers that were computed from what diverged (the experts a router chooses), or what was gathered by such numbers: the values are
+/// other ones, however far away, because the inputs are.
+fn by_ids(scene: &Scene<'_>, report: &Report, at: usize) -> bool {
+    let whole = |at: usize| unit_roundoff(scene.entries()[at].dtypes[0]).is_none();
+    let diverged = |at: &usize| report.pairs[*at].verdict == Verdict::Diverged;
+    let Some(inputs) = &scene.entries()[at].inputs else { return false };
+    inputs.iter().filter(|input| diverged(input)).any(|input| whole(at) || whole(*input))
 }
 
 /// Whether an op may have made such errors of those it was given. Not more than once: what it makes of them is no new level.
@@ -73,7 +83,8 @@ pub(super) fn given(scene: &Scene<'_>, at: usize, known: impl Fn(usize) -> bool)
         return None;
     }
     let near = nearest(scene, at, known)?;
-    Some(entries[near].measures.map(|measure| PASSED_ON * measure))
+    // What is entirely wrong gives no licence to explain anything by anything.
+    Some(std::array::from_fn(|i| (PASSED_ON * entries[near].measures[i]).min(MOST[i])))
 }
 
 /// The nearest tensor before one whose op is known.
@@ -91,6 +102,9 @@ const ON_LEVELS: [&str; 3] = ["rounded", "quantized", "dropout"];
 
 /// Any other kind must explain this much of what is beyond the inputs' error.
 const MOST_OF_IT: f64 = 0.8;
+
+/// So few values have no place.
+const FEW: usize = 64;
 
 /// Values of pairs behind a divergence that every hypothesis is tried on: a bound on time. Beyond it, size alone tells.
 const MOST_VALUES: usize = 1 << 23;
@@ -126,7 +140,9 @@ fn is_second(
     let kind = best.explanation.kind;
     let off = |measure: usize| found[measure] > PASSED_ON * level[measure];
     let beyond = off(0) || (kind == "localized" && off(2)) || ON_LEVELS.contains(&kind);
-    let sure = UNMISTAKABLE.contains(&kind) || best.score.explained >= Some(MOST_OF_IT);
+    // Of a few values, some are always more off than others.
+    let few = elements < FEW && kind == "localized";
+    let sure = UNMISTAKABLE.contains(&kind) || (best.score.explained >= Some(MOST_OF_IT) && !few);
     // A NaN spreads, and what an op does not undo it passes on.
     beyond && sure && kind != "nonfinite" && !passed_on(scene, at, flows, kind, kinds)
 }

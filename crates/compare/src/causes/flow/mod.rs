@@ -89,7 +89,7 @@ impl<'a> Site<'a> {
         let (before, parameters) = match &entry.inputs {
             Some(inputs) => {
                 let known: Vec<usize> = inputs.iter().copied().filter(|at| *at < scene.entries().len()).collect();
-                (known.iter().copied().filter(computed).collect(), known.into_iter().filter(|at| !computed(at)).collect())
+                (between(scene, pair, &known), known.into_iter().filter(|at| !computed(at)).collect())
             }
             None => {
                 let before = (0..pair).rev().filter(computed).take(REACH).collect();
@@ -159,6 +159,23 @@ const LEAST_ROWS: usize = 32;
 /// Values that are made at once, so that they stay in the processor's cache.
 const BLOCK: usize = 1 << 15;
 
+/// The tensors that a pair is said to be computed from, and those recorded since that were computed from nothing else: frameworks say that a
+/// projection takes the queries where the probabilities lie between. The nearest first.
+fn between(scene: &Scene<'_>, pair: usize, inputs: &[usize]) -> Vec<usize> {
+    let entries = scene.entries();
+    let mut known: Vec<usize> = inputs.iter().copied().filter(|at| *at < pair && !entries[*at].parameter).collect();
+    let first = known.iter().copied().min().unwrap_or(pair).max(pair.saturating_sub(REACH));
+    for at in first..pair {
+        let made =
+            |inputs: &Vec<usize>| !inputs.is_empty() && inputs.iter().all(|input| entries[*input].parameter || known.contains(input));
+        if !entries[at].parameter && !known.contains(&at) && entries[at].inputs.as_ref().is_some_and(made) {
+            known.push(at);
+        }
+    }
+    known.sort_unstable_by(|a, b| b.cmp(a));
+    known
+}
+
 /// Fewer different values than this could be made by many formulas: a constant is a multiple of every other one.
 const FEWEST: usize = 16;
 
@@ -198,11 +215,22 @@ pub(super) fn every(scene: &Scene<'_>) -> Vec<Option<Flow>> {
 /// Finds what a pair was computed by and whether the candidate follows it; `None` when no formula makes the reference.
 pub(super) fn of_pair(scene: &Scene<'_>, pair: usize) -> Option<Flow> {
     let site = Site::new(scene, pair)?;
-    let learned = learn(&site)?;
     let entry = &scene.entries()[pair];
-    let floor = own_floor(entry.dtypes[1], learned.terms)?;
-    let bound = std::array::from_fn(|i| (learned.looseness * floor[i]).max(MORE * learned.off[i]));
-    let off = site.off(&learned.predict, Which::Candidate)?;
+    let mut chosen: Option<(Learned, Measures, Measures)> = None;
+    // One tensor under two names makes two formulas of the reference; the candidate, where they differ, says which it is.
+    for learned in learn(&site) {
+        let floor = own_floor(entry.dtypes[1], learned.terms)?;
+        let bound: Measures = std::array::from_fn(|i| (learned.looseness * floor[i]).max(MORE * learned.off[i]));
+        let Some(off) = site.off(&learned.predict, Which::Candidate) else { continue };
+        let follows = off.iter().zip(bound).all(|(off, bound)| *off <= bound);
+        if follows || chosen.is_none() {
+            chosen = Some((learned, off, bound));
+        }
+        if follows {
+            break;
+        }
+    }
+    let (learned, off, bound) = chosen?;
     let confirmed = counterfactual::confirm(&site, &learned);
     let mut flow = Flow { formula: learned.formula, inputs: learned.inputs, expected: Vec::new(), off, bound, confirmed };
     if !flow.follows() || flow.confirmed.is_some() {
@@ -216,17 +244,19 @@ pub(super) fn capped(scene: &Scene<'_>, pair: usize) -> Option<Confirmed> {
     counterfactual::capped(&Site::new(scene, pair)?)
 }
 
-/// The formula nearest to the reference, among those that are near enough.
-fn learn(site: &Site<'_>) -> Option<Learned> {
-    let mut best: Option<Learned> = None;
+/// The formula nearest to the reference, among those that are near enough, and behind it those that are as near: what is recorded under
+/// several names.
+fn learn(site: &Site<'_>) -> Vec<Learned> {
+    let mut near: Vec<Learned> = Vec::new();
+    let mut best: Option<usize> = None;
     let (dtype, some) = (site.scene.entries()[site.pair].dtypes[0], site.sample());
     for op in ops::ALL {
         if op.is_last_resort() && best.is_some() {
             break;
         }
-        let mut of_op: Option<Learned> = None;
+        let mut of_op: Option<usize> = None;
         for mut learned in op.learn(site) {
-            let floor = own_floor(dtype, learned.terms)?;
+            let Some(floor) = own_floor(dtype, learned.terms) else { continue };
             // Of a large output a part says that it is not this; all of it, that it is.
             if some.len() < site.rows() {
                 let at_some = site.off_at(&learned.predict, Which::Reference, &some);
@@ -236,22 +266,30 @@ fn learn(site: &Site<'_>) -> Option<Learned> {
             }
             let Some(off) = site.off(&learned.predict, Which::Reference) else { continue };
             learned.off = off;
-            let near = learned.off.iter().zip(floor).all(|(off, floor)| *off <= learned.looseness * floor);
+            if !learned.off.iter().zip(floor).all(|(off, floor)| *off <= learned.looseness * floor) {
+                continue;
+            }
+            near.push(learned);
             // Of one op's own variants, two kinds of gelu say, the nearest.
-            if near && of_op.as_ref().is_none_or(|best| learned.off[0] < best.off[0]) {
-                of_op = Some(learned);
+            let nearest = |at: usize| near[near.len() - 1].off[0] < near[at].off[0];
+            if of_op.is_none_or(nearest) {
+                of_op = Some(near.len() - 1);
             }
         }
-        let nearer = |learned: &Learned| best.as_ref().is_none_or(|best| learned.off[0] < NEARER * best.off[0]);
-        if let Some(learned) = of_op.filter(nearer) {
-            best = Some(learned);
+        let nearer = |at: &usize| best.is_none_or(|best| near[*at].off[0] < NEARER * near[best].off[0]);
+        if let Some(at) = of_op.filter(nearer) {
+            best = Some(at);
         }
         // Nothing can be nearer than exact.
-        if best.as_ref().is_some_and(|best| best.off[0] == 0.0) {
+        if best.is_some_and(|best| near[best].off[0] == 0.0) {
             break;
         }
     }
-    best
+    let Some(best) = best else { return Vec::new() };
+    near.swap(0, best);
+    let as_near = near[0].off[0];
+    near.retain(|learned| learned.off[0] <= as_near);
+    near
 }
 
 /// A later, more elaborate formula must be this much nearer than a simpler one.

@@ -19,6 +19,8 @@ const NONE: f64 = 1e-10;
 const LOW: f64 = -9000.0;
 /// Of a diagonal or column that counts as changed, so much is.
 const NEARLY: f64 = 0.9;
+/// And of a diagonal so much of all its positions, whatever is masked there for other reasons.
+const MOST_OF_IT: f64 = 0.6;
 
 impl Hypothesis for Masked {
     fn name(&self) -> &'static str {
@@ -147,16 +149,22 @@ struct Positions {
     columns: Vec<usize>,
 }
 
-/// How many positions of a line have changed, of how many that could.
+/// How many positions of a line have changed, of how many that could, of how many there are.
 #[derive(Clone, Copy, Default)]
 struct Line {
     changed: usize,
     possible: usize,
+    all: usize,
 }
 
 impl Line {
     fn whole(self) -> bool {
         self.changed > 0 && self.changed as f64 >= NEARLY * self.possible as f64
+    }
+
+    /// Keys that are padding cross every diagonal: what changes along one must be most of it.
+    fn whole_diagonal(self) -> bool {
+        self.whole() && self.changed as f64 >= MOST_OF_IT * self.all as f64
     }
 }
 
@@ -167,23 +175,22 @@ impl Positions {
         let (mut diagonals, mut columns) = (vec![Line::default(); keys + queries], vec![Line::default(); keys]);
         let mut count = 0;
         for (at, (r, c)) in case.reference.iter().zip(case.candidate).enumerate() {
-            if seen(*r) == added {
-                continue;
-            }
             let (key, query) = (axis.index(at), at / axis.inside / axis.along % queries);
-            let changed = seen(*c) == added;
+            let (possible, changed) = (seen(*r) != added, seen(*r) != added && seen(*c) == added);
             count += usize::from(changed);
             for line in [&mut diagonals[key + queries - 1 - query], &mut columns[key]] {
                 line.changed += usize::from(changed);
-                line.possible += 1;
+                line.possible += usize::from(possible);
+                line.all += 1;
             }
         }
-        let covered: usize = diagonals.iter().filter(|line| line.whole()).map(|line| line.changed).sum();
+        let covered: usize = diagonals.iter().filter(|line| line.whole_diagonal()).map(|line| line.changed).sum();
         // Keys that came before the first query move the diagonal.
         let number = |i: usize| i as isize - keys as isize + 1;
         let by_diagonal = covered as f64 >= NEARLY * count as f64;
-        let whole = |lines: &[Line], take: bool| -> Vec<usize> { (0..lines.len()).filter(|i| take && lines[*i].whole()).collect() };
-        Self { count, diagonals: whole(&diagonals, by_diagonal).into_iter().map(number).collect(), columns: whole(&columns, !by_diagonal) }
+        let diagonals = (0..diagonals.len()).filter(|i| by_diagonal && diagonals[*i].whole_diagonal()).map(number).collect();
+        let columns = (0..keys).filter(|i| !by_diagonal && columns[*i].whole()).collect();
+        Self { count, diagonals, columns }
     }
 }
 
@@ -233,10 +240,11 @@ impl Change {
             }
         }
         if said.is_empty() {
-            for (columns, what) in [(&removed.columns, "does not see"), (&added.columns, "sees")] {
-                if !columns.is_empty() {
-                    said.push(format!("it {what} the keys {}", listed(columns)));
-                }
+            if !removed.columns.is_empty() {
+                said.push(format!("it does not see the keys {}", listed(&removed.columns)));
+            }
+            if !added.columns.is_empty() {
+                said.push(format!("it sees the keys {}, which the reference masks, as padding is", listed(&added.columns)));
             }
         }
         if said.is_empty() {
@@ -286,6 +294,19 @@ mod tests {
 
     fn causal(q: usize, k: usize) -> bool {
         k <= q
+    }
+
+    #[test]
+    fn a_missing_padding_mask_is_not_called_causal() {
+        let (padded, all) = (probs(|_, k| k < 7), probs(|_, _| true));
+        // Of two rows of the batch only the second is padded.
+        let half: Vec<f64> = all[..484].iter().chain(&padded[484..]).copied().collect();
+        for reference in [half, padded] {
+            let found = examine_pair(&DIMS, reference, all.clone());
+            assert_eq!(proven(&found), Some("masked"));
+            let text = &found.found[0].explanation.text;
+            assert!(text.contains("sees the keys 7 to 10") && !text.contains("causal") && !text.contains("window"), "{text}");
+        }
     }
 
     fn where_of(found: &Examination) -> String {

@@ -137,7 +137,9 @@ fn repeated(case: &Case<'_>, here: &Elsewhere, difference: &[f64]) -> Option<Exp
 
 /// One term where another belongs: `d = y - z`, `y` of the candidate and `z` of the reference.
 fn two(case: &Case<'_>, here: &Elsewhere, alike: &[&Sketch]) -> Option<Explanation> {
-    let of = |side: Which| alike.iter().filter(move |other| other.side == side).take(TWO);
+    // What comes later was made of this one: it differs by what this one differs by, and explains nothing.
+    let earlier = |other: &&&Sketch| other.pair.is_none_or(|pair| pair < case.pair);
+    let of = |side: Which| alike.iter().filter(move |other| other.side == side).filter(earlier).take(TWO);
     for added in of(Which::Candidate).filter(|other| varies(&other.values)) {
         for lacking in of(Which::Reference).filter(|other| other.pair != added.pair) {
             let predicted = here.reference.iter().zip(added.values.iter().zip(lacking.values.iter())).map(|(r, (y, z))| r + y - z);

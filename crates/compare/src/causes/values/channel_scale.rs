@@ -47,7 +47,7 @@ fn factors(case: &Case<'_>) -> Examined {
     let weight = weight(case, &fit.factors);
     let meaning = match &weight {
         Some(Weight { name, use_ }) => format!(": {}", use_.said(name)),
-        None => ", as a norm's weight w for 1 + w, a missing weight or another scale per channel would".to_owned(),
+        None => ", as a norm's weight w for 1 + w, a missing weight, another layer's or another scale per channel would".to_owned(),
     };
     Ok(vec![Explanation {
         kind: "channel_scale",

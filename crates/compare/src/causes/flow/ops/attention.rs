@@ -37,23 +37,31 @@ impl Sizes {
     }
 }
 
-/// A tensor of heads: `[b, h, s, d]`, or `[b, s, h, d]` with the heads apart or merged.
+/// A tensor of heads: `[b, h, s, d]`, or `[b, s, h, d]` with the heads apart or merged, or a third of a tensor that holds queries, keys and
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Heads {
     heads: usize,
     tokens: usize,
     size: usize,
     tokens_first: bool,
+    /// Where tokens come first: from one token to the next, from one head to the next, and where the first head is.
+    stride: usize,
+    step: usize,
+    offset: usize,
 }
 
 impl Heads {
+    fn tokens_first(heads: usize, tokens: usize, size: usize) -> Self {
+        Self { heads, tokens, size, tokens_first: true, stride: heads * size, step: size, offset: 0 }
+    }
+
     fn at(self, batch: usize, head: usize, token: usize) -> usize {
-        let row = if self.tokens_first {
-            (batch * self.tokens + token) * self.heads + head
+        if self.tokens_first {
+            (batch * self.tokens + token) * self.stride + self.offset + head * self.step
         } else {
-            (batch * self.heads + head) * self.tokens + token
-        };
-        row * self.size
+            ((batch * self.heads + head) * self.tokens + token) * self.size
+        }
     }
 
     /// Batch, head and token of the `nth` run of a head's size.
@@ -75,24 +83,62 @@ impl Heads {
             && outer.iter().product::<usize>() == batch
             && heads.is_none_or(|heads| heads == h)
         {
-            ways.push(Self { heads: h, tokens, size: d, tokens_first: false });
+            ways.push(Self { tokens_first: false, ..Self::tokens_first(h, tokens, d) });
         }
         if let &[ref outer @ .., s, h, d] = dims
             && s == tokens
             && outer.iter().product::<usize>() == batch
             && heads.is_none_or(|heads| heads == h)
         {
-            ways.push(Self { heads: h, tokens, size: d, tokens_first: true });
+            ways.push(Self::tokens_first(h, tokens, d));
         }
-        if let (&[ref outer @ .., s, f], Some(h)) = (dims, heads)
-            && s == tokens
-            && outer.iter().product::<usize>() == batch
+        if let (Some(f), Some(h)) = (merged(dims, batch, tokens), heads)
             && f % h == 0
         {
-            ways.push(Self { heads: h, tokens, size: f / h, tokens_first: true });
+            ways.push(Self::tokens_first(h, tokens, f / h));
         }
         ways.retain(|way| way.size > 0 && batch * way.heads * way.tokens * way.size == elements);
         ways
+    }
+
+    /// With heads of this size, however many; also as a third of a fused tensor of so many heads.
+    fn of_size(dims: &[usize], batch: usize, tokens: usize, size: usize, heads: usize) -> Vec<Self> {
+        let mut ways = Self::all(dims, batch, tokens, None);
+        if let Some(f) = merged(dims, batch, tokens).filter(|f| size > 0 && f % size == 0) {
+            ways.extend(Self::all(dims, batch, tokens, Some(f / size)));
+        }
+        ways.extend(Self::fused(dims, batch, tokens, heads));
+        ways.retain(|way| way.size == size);
+        ways
+    }
+
+    /// Queries, keys and values one after another, or head by head: the three of the first, then those of the second.
+    fn fused(dims: &[usize], batch: usize, tokens: usize, heads: usize) -> Vec<Self> {
+        let Some(f) = merged(dims, batch, tokens).filter(|f| f % (3 * heads) == 0 && *f > 0) else { return Vec::new() };
+        let size = f / 3 / heads;
+        let part = |part: usize| {
+            let fused = Self { stride: f, ..Self::tokens_first(heads, tokens, size) };
+            [Self { offset: part * heads * size, ..fused }, Self { offset: part * size, step: 3 * size, ..fused }]
+        };
+        (0..3).flat_map(part).collect()
+    }
+
+    fn is_fused(self) -> bool {
+        self.tokens_first && self.stride != self.heads * self.size
+    }
+
+    /// The other parts of the same fused tensor.
+    fn others(self) -> impl Iterator<Item = Self> {
+        let part = if self.step == self.size { self.heads * self.size } else { self.size };
+        (0..3).map(move |nth| Self { offset: nth * part, ..self }).filter(move |other| self.is_fused() && *other != self)
+    }
+}
+
+/// The features of `[.., s, f]`.
+fn merged(dims: &[usize], batch: usize, tokens: usize) -> Option<usize> {
+    match dims {
+        &[ref outer @ .., s, f] if s == tokens && outer.iter().product::<usize>() == batch => Some(f),
+        _ => None,
     }
 }
 
@@ -191,11 +237,16 @@ impl Op for Probabilities {
         }
         let mut learned = Vec::new();
         for &q in &site.before {
-            for query in Heads::all(&site.scene.entries()[q].dims, sizes.batch, sizes.queries, Some(sizes.heads)) {
-                for &k in site.before.iter().filter(|k| **k != q) {
-                    for key in Heads::all(&site.scene.entries()[k].dims, sizes.batch, sizes.keys, None) {
+            let dims = &site.scene.entries()[q].dims;
+            let fused = Heads::fused(dims, sizes.batch, sizes.queries, sizes.heads);
+            for query in Heads::all(dims, sizes.batch, sizes.queries, Some(sizes.heads)).into_iter().chain(fused) {
+                for &k in &site.before {
+                    let dims = &site.scene.entries()[k].dims;
+                    for key in Heads::of_size(dims, sizes.batch, sizes.keys, query.size, sizes.heads) {
                         let scores = Scores { sizes, query, key };
-                        if key.size == query.size && sizes.heads % key.heads == 0 && scores.work() <= MOST_WORK {
+                        // Both from one tensor: two parts of it.
+                        let apart = if q == k { query.others().any(|other| other == key) } else { !query.is_fused() && !key.is_fused() };
+                        if apart && sizes.heads % key.heads == 0 && scores.work() <= MOST_WORK {
                             learned.extend(probabilities(site, q, k, scores));
                         }
                     }
@@ -269,6 +320,28 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
                 predict: over(Softmax { scale, ..softmax }, None),
             });
         }
+    }
+    // Keys for queries, values for keys.
+    let turned = Rows {
+        scores: Scores { sizes: scores.sizes, query: scores.key, key: scores.query },
+        query: all.key.clone(),
+        key: all.query.clone(),
+        out: all.out.clone(),
+    };
+    let is_square = scores.sizes.queries == scores.sizes.keys && scores.query.heads == scores.key.heads;
+    let others = scores.key.others().filter(|other| *other != scores.query).map(|key| {
+        let rows = Rows { scores: Scores { key, ..scores }, query: all.query.clone(), key: all.key.clone(), out: all.out.clone() };
+        (rows, format!("the scores of {} take the values for the keys", name(q)))
+    });
+    let queries = is_square.then(|| (turned, format!("the queries and keys of {} and {} are swapped", name(q), name(k))));
+    for (rows, text) in queries.into_iter().chain(others) {
+        variants.push(Variant {
+            kind: "swapped",
+            text,
+            details: serde_json::json!({"inputs": [name(q), name(k)], "side": "candidate"}),
+            fitted: false,
+            predict: Box::new(move |side, picked| Some(picked.rows().flat_map(|row| rows.row(side, softmax, row, None)).collect())),
+        });
     }
     Some(Learned {
         formula: format!(
@@ -387,11 +460,12 @@ impl Op for Mixture {
                 continue;
             }
             let Some(weights) = site.load(p).filter(|weights| are_probabilities(&weights.reference, sizes.keys)) else { continue };
+            let outs = Heads::all(&site.out.dims, sizes.batch, sizes.queries, Some(sizes.heads));
             for &v in site.before.iter().filter(|v| **v != p) {
-                for value in Heads::all(&site.scene.entries()[v].dims, sizes.batch, sizes.keys, None) {
-                    for out in Heads::all(&site.out.dims, sizes.batch, sizes.queries, Some(sizes.heads)) {
-                        let fits = out.size == value.size && sizes.heads % value.heads == 0;
-                        if fits && elements * sizes.keys <= MOST_WORK {
+                for out in &outs {
+                    for value in Heads::of_size(&site.scene.entries()[v].dims, sizes.batch, sizes.keys, out.size, sizes.heads) {
+                        if sizes.heads % value.heads == 0 && elements * sizes.keys <= MOST_WORK {
+                            let out = *out;
                             learned.extend(mixture(site, p, v, &weights, Mixed { sizes, value, out }));
                         }
                     }
@@ -503,17 +577,27 @@ fn mixture(site: &Site<'_>, p: usize, v: usize, weights: &Arc<Loaded>, mixed: Mi
         return None;
     }
     let name = |at: usize| site.scene.entries()[at].name.as_str();
-    let (weights, width) = (weights.clone(), site.width());
+    let width = site.width();
+    let over = |mixed: Mixed| -> Predict {
+        let (weights, value) = (weights.clone(), value.clone());
+        Box::new(move |side, picked| Some(mixed.every(of(&value, side), picked, width, |b, h, s| row(of(&weights, side), b, h, s))))
+    };
+    let variants = mixed.value.others().map(|other| Variant {
+        kind: "swapped",
+        text: format!("{} is taken of another part of {} than the values", name(p), name(v)),
+        details: serde_json::json!({"inputs": [name(p), name(v)], "side": "candidate"}),
+        fitted: false,
+        predict: over(Mixed { value: other, ..mixed }),
+    });
+    let variants = variants.collect();
     Some(Learned {
         formula: format!("{} of {}", name(p), name(v)),
         inputs: vec![p, v],
         terms: keys,
         looseness: 2.0,
         off: [0.0; 4],
-        predict: Box::new(move |side, picked| {
-            Some(mixed.every(of(&value, side), picked, width, |b, h, s| row(of(&weights, side), b, h, s)))
-        }),
-        variants: Vec::new(),
+        predict: over(mixed),
+        variants,
         telling: None,
     })
 }
