@@ -66,7 +66,8 @@ impl Worst {
         let text = |(integer, float): (Option<i128>, f64)| match integer {
             Some(integer) => integer.to_string(),
             None if float.is_infinite() => if float > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),
-            // Every digit of a whole one, so that it can be held against the integer beside it.
+            // Every digit of a whole one, not the fewest that mean it: it is held against the integer beside it.
+            None if float.fract() == 0.0 => format!("{float:.0}"),
             None => float.to_string(),
         };
         let [reference, candidate] = self.integers;
