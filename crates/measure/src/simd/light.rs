@@ -184,18 +184,22 @@ pub(super) const EITHER: u8 = 2;
 pub(super) const LOCAL: u8 = 3;
 
 /// A type whose numbers an f32 holds.
-pub(super) trait Narrow {
+pub(super) trait Single {
     const SIZE: usize;
-    /// Elements of a part, at most [`PART`]: 2 KiB of a side.
-    const COUNT: usize = 2048 / Self::SIZE;
     /// Eight bits of precision: quotients have gaps ([`BETWEEN`]).
     const EIGHT_BITS: bool;
 
     /// Eight numbers.
     ///
     /// # Safety
-    /// AVX2, and eight elements to read.
+    /// AVX2 and F16C, and eight elements to read.
     unsafe fn load(at: *const u8) -> __m256;
+}
+
+/// One that has loops of AVX2.
+pub(super) trait Narrow: Single {
+    /// Elements of a part, at most [`PART`]: 2 KiB of a side.
+    const COUNT: usize = 2048 / Self::SIZE;
 
     /// The first loop over `n` elements, a multiple of 16; `threshold` is for relative differences, `local` is looked for where `LOCAL` says so.
     ///
@@ -228,6 +232,43 @@ pub(super) trait Narrow {
 
 pub(super) struct F32;
 pub(super) struct Bf16;
+pub(super) struct F16;
+
+impl Single for F32 {
+    const SIZE: usize = 4;
+    const EIGHT_BITS: bool = false;
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn load(at: *const u8) -> __m256 {
+        // SAFETY: eight elements can be read, says the caller.
+        unsafe { _mm256_loadu_ps(at.cast()) }
+    }
+}
+
+impl Single for Bf16 {
+    const SIZE: usize = 2;
+    const EIGHT_BITS: bool = true;
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn load(at: *const u8) -> __m256 {
+        // SAFETY: eight elements, 16 bytes, can be read, says the caller.
+        floats(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(unsafe { _mm_loadu_si128(at.cast()) })))
+    }
+}
+
+impl Single for F16 {
+    const SIZE: usize = 2;
+    const EIGHT_BITS: bool = false;
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn load(at: *const u8) -> __m256 {
+        // SAFETY: eight elements, 16 bytes, can be read, says the caller.
+        _mm256_cvtph_ps(unsafe { _mm_loadu_si128(at.cast()) })
+    }
+}
 
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -268,16 +309,6 @@ fn sixteen(vector: __m256i) -> [u16; 16] {
 }
 
 impl Narrow for F32 {
-    const SIZE: usize = 4;
-    const EIGHT_BITS: bool = false;
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn load(at: *const u8) -> __m256 {
-        // SAFETY: eight elements can be read, says the caller.
-        unsafe { _mm256_loadu_ps(at.cast()) }
-    }
-
     // With the second loop inlined beside it neither fits the registers.
     #[inline(never)]
     #[target_feature(enable = "avx2,fma")]
@@ -362,16 +393,6 @@ impl Narrow for F32 {
 }
 
 impl Narrow for Bf16 {
-    const SIZE: usize = 2;
-    const EIGHT_BITS: bool = true;
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn load(at: *const u8) -> __m256 {
-        // SAFETY: eight elements, 16 bytes, can be read, says the caller.
-        floats(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(unsafe { _mm_loadu_si128(at.cast()) })))
-    }
-
     #[inline(never)]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn scan<const LOCAL: bool>(
@@ -559,7 +580,7 @@ fn threshold(best: f64, exact: bool) -> f32 {
 }
 
 /// The threshold of relative differences above the largest one so far.
-pub(super) fn limit_of<T: Narrow>(best: f64) -> f32 {
+pub(super) fn limit_of<T: Single>(best: f64) -> f32 {
     match best {
         // Nothing is above 2; above 1 is what has two signs, which is seen as it is.
         2.0.. => f32::INFINITY,
@@ -569,7 +590,7 @@ pub(super) fn limit_of<T: Narrow>(best: f64) -> f32 {
 }
 
 /// What to look for in close pairs.
-pub(super) fn how<T: Narrow>(asked: &Asked) -> u8 {
+pub(super) fn how<T: Single>(asked: &Asked) -> u8 {
     // Nothing is larger relative to the larger one of a pair than to the reference. Where the two largest so far are about the same, what is
     // above either is rare whatever its size, and finding none says enough.
     match (asked.rms > 0.0, asked.local > 0.9 * asked.relative) {
@@ -582,7 +603,7 @@ pub(super) fn how<T: Narrow>(asked: &Asked) -> u8 {
 
 /// Everything about a block of finite numbers but its histograms; see [`Light`]. `None` when it is left to the other loops: it is not a
 /// multiple of 16, or has something that is not finite.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
     assert!(r.len() == c.len());
     let n = r.len() / T::SIZE;
@@ -692,8 +713,8 @@ unsafe fn sums_of<T: Narrow>(from: &Wide, n: usize, next: [*const u8; 2], sum: &
 
 /// Eight of both sides at a time.
 #[inline]
-#[target_feature(enable = "avx2,fma")]
-fn each<T: Narrow>(r: &[u8], c: &[u8], mut visit: impl FnMut(__m256, __m256)) {
+#[target_feature(enable = "avx2,fma,f16c")]
+fn each<T: Single>(r: &[u8], c: &[u8], mut visit: impl FnMut(__m256, __m256)) {
     for i in (0..r.len().min(c.len()) / (8 * T::SIZE)).map(|i| i * 8 * T::SIZE) {
         // SAFETY: eight elements from i lie inside both sides.
         let (r, c) = unsafe { (T::load(r.as_ptr().add(i)), T::load(c.as_ptr().add(i))) };
@@ -702,8 +723,8 @@ fn each<T: Narrow>(r: &[u8], c: &[u8], mut visit: impl FnMut(__m256, __m256)) {
 }
 
 /// The largest `|c - r|`, of which the bits as an f32 are known: only what rounds to it is looked at.
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn most<T: Narrow>(r: &[u8], c: &[u8], rounded: u32) -> f64 {
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn most<T: Single>(r: &[u8], c: &[u8], rounded: u32) -> f64 {
     let mut most = [_mm256_setzero_pd(); 2];
     each::<T>(r, c, |x, y| {
         let apart = bits(abs32(_mm256_sub_ps(y, x)));
@@ -717,8 +738,8 @@ pub(super) fn most<T: Narrow>(r: &[u8], c: &[u8], rounded: u32) -> f64 {
 }
 
 /// The zeros of each side, and how many pairs are equal.
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn zeros<T: Narrow>(r: &[u8], c: &[u8]) -> ([u64; 2], u64) {
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn zeros<T: Single>(r: &[u8], c: &[u8]) -> ([u64; 2], u64) {
     let mut counts = [_mm256_setzero_si256(); 3];
     each::<T>(r, c, |x, y| {
         let zero = _mm256_setzero_ps();
@@ -731,8 +752,8 @@ pub(super) fn zeros<T: Narrow>(r: &[u8], c: &[u8]) -> ([u64; 2], u64) {
 }
 
 /// The least and the largest number.
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn ends<T: Narrow>(bytes: &[u8]) -> (f64, f64) {
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn ends<T: Single>(bytes: &[u8]) -> (f64, f64) {
     let (mut min, mut max) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
     each::<T>(bytes, bytes, |x, _| (min, max) = (_mm256_min_ps(x, min), _mm256_max_ps(x, max)));
     let eight = |vector| eight_counts(bits(vector)).into_iter().map(f32::from_bits);
@@ -741,8 +762,8 @@ pub(super) fn ends<T: Narrow>(bytes: &[u8]) -> (f64, f64) {
 }
 
 /// Whether some `|c - r| / max(|r|, rms)` may be above the limit. `exact`: see [`threshold`].
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn over<T: Narrow>(r: &[u8], c: &[u8], limit: f64, rms: f64, exact: bool) -> bool {
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn over<T: Single>(r: &[u8], c: &[u8], limit: f64, rms: f64, exact: bool) -> bool {
     let local = Local::new(limit, rms, exact);
     let mut any = _mm256_setzero_si256();
     each::<T>(r, c, |x, y| any = _mm256_or_si256(any, local.above(abs32(x), abs32(_mm256_sub_ps(y, x)))));
@@ -750,8 +771,8 @@ pub(super) fn over<T: Narrow>(r: &[u8], c: &[u8], limit: f64, rms: f64, exact: b
 }
 
 /// Whether some `|c - r| / max(|r|, |c|)` may be above the largest one so far, whose threshold is [`limit_of`].
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn higher<T: Narrow>(r: &[u8], c: &[u8], best: f64, limit: f32) -> bool {
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn higher<T: Single>(r: &[u8], c: &[u8], best: f64, limit: f32) -> bool {
     let mut any = _mm256_setzero_si256();
     each::<T>(r, c, |x, y| {
         let size = _mm256_max_ps(abs32(x), abs32(y));
@@ -763,23 +784,34 @@ pub(super) fn higher<T: Narrow>(r: &[u8], c: &[u8], best: f64, limit: f32) -> bo
     best < 2.0 && any_sign(any)
 }
 
-/// The most steps of the type between two numbers.
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn steps<T: Narrow>(r: &[u8], c: &[u8]) -> u32 {
+/// The most steps of the type between two numbers. Magnitudes are steps from 0: of one sign they are subtracted, of two added.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn steps<T: Single>(r: &[u8], c: &[u8]) -> u32 {
     let mut most = _mm256_setzero_si256();
-    each::<T>(r, c, |x, y| {
-        let (a, b) = (bits(abs32(x)), bits(abs32(y)));
-        let (high, low) = (_mm256_max_epi32(a, b), _mm256_min_epi32(a, b));
-        let signed = _mm256_sign_epi32(low, _mm256_or_si256(bits(_mm256_xor_ps(x, y)), _mm256_set1_epi32(1)));
-        most = _mm256_max_epu32(most, _mm256_sub_epi32(high, signed));
-    });
-    // The steps of 16 bits are 65,536 of those of 32 apart.
-    largest_of(most) >> if T::SIZE == 2 { 16 } else { 0 }
+    if T::SIZE == 4 {
+        each::<T>(r, c, |x, y| {
+            let (a, b) = (bits(abs32(x)), bits(abs32(y)));
+            let (high, low) = (_mm256_max_epi32(a, b), _mm256_min_epi32(a, b));
+            let signed = _mm256_sign_epi32(low, _mm256_or_si256(bits(_mm256_xor_ps(x, y)), _mm256_set1_epi32(1)));
+            most = _mm256_max_epu32(most, _mm256_sub_epi32(high, signed));
+        });
+        return largest_of(most);
+    }
+    let magnitude = _mm256_set1_epi16(i16::MAX);
+    for (x, y) in r.as_chunks::<32>().0.iter().zip(c.as_chunks::<32>().0) {
+        // SAFETY: these are the 32 bytes that are loaded.
+        let (x, y) = unsafe { (_mm256_loadu_si256(x.as_ptr().cast()), _mm256_loadu_si256(y.as_ptr().cast())) };
+        let (a, b) = (_mm256_and_si256(x, magnitude), _mm256_and_si256(y, magnitude));
+        let (high, low) = (_mm256_max_epi16(a, b), _mm256_min_epi16(a, b));
+        let signed = _mm256_sign_epi16(low, _mm256_or_si256(_mm256_xor_si256(x, y), _mm256_set1_epi16(1)));
+        most = _mm256_max_epu16(most, _mm256_sub_epi16(high, signed));
+    }
+    sixteen(most).into_iter().max().map_or(0, u32::from)
 }
 
 /// The largest `|c - r| / max(|r|, |c|)`.
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn relative<T: Narrow>(r: &[u8], c: &[u8]) -> f64 {
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn relative<T: Single>(r: &[u8], c: &[u8]) -> f64 {
     let mut most = [_mm256_setzero_pd(); 2];
     each::<T>(r, c, |r, c| {
         let size = wide(_mm256_max_ps(_mm256_max_ps(abs32(r), abs32(c)), _mm256_set1_ps(f32::from_bits(1))));

@@ -6,9 +6,9 @@
 //!
 //! No sum depends on what was asked: which way a block takes changes none of its digits.
 
-use super::light::{self, Local, NARROW, Narrow, limit_of};
+use super::light::{self, Local, NARROW, Single, limit_of};
 use crate::{
-    kernel::Sums,
+    kernel::{self, Sums},
     totals::{Asked, Light},
 };
 use std::arch::{asm, x86_64::*};
@@ -82,7 +82,7 @@ impl Found {
 }
 
 /// A type whose numbers an f32 holds, 32 at a time.
-pub(super) trait Wide: Narrow {
+pub(super) trait Wide: Single {
     /// As f32, in an order that is the same for both sides.
     ///
     /// # Safety
@@ -101,14 +101,20 @@ pub(super) trait Wide: Narrow {
     /// As `floats`, on both sides.
     unsafe fn look<const OPEN: bool>(r: *const u8, c: *const u8, bits: &mut Bits) -> bool;
 
-    /// The largest and the least magnitude, and the most steps.
+    /// The bits of the largest and the least magnitude, and the most steps.
     ///
     /// # Safety
     /// AVX-512.
     unsafe fn finish(bits: &Bits) -> [u32; 3];
 
-    /// Steps from 0 to a magnitude, or one more.
+    /// The number that a magnitude's bits are.
+    fn value(bits: u32) -> f64;
+
+    /// Steps from 0 to a magnitude, or one or two more.
     fn steps_to(size: f64) -> u64;
+
+    /// What is left to others: too few elements, or too many.
+    fn otherwise(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light>;
 }
 
 /// Eight f32 as f64. The compiler, left to itself, puts them together from single numbers.
@@ -175,9 +181,85 @@ impl Wide for light::F32 {
         ]
     }
 
+    fn value(bits: u32) -> f64 {
+        f64::from(f32::from_bits(bits))
+    }
+
     fn steps_to(size: f64) -> u64 {
         u64::from((size as f32).to_bits()) + 1
     }
+
+    fn otherwise(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
+        // SAFETY: whatever has AVX-512 has AVX2, and F16C.
+        unsafe { light::light::<Self>(r, c, asked) }
+    }
+}
+
+/// 32 numbers in two vectors as f64.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn apart(floats: [__m512; 2]) -> [__m512d; 4] {
+    let [a, b] = floats;
+    [_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a), _mm512_castps512_ps256(b), _mm512_extractf32x8_ps::<1>(b)]
+        .map(|x| _mm512_cvtps_pd(x))
+}
+
+/// As [`Wide::look`], of numbers of 16 bits.
+///
+/// # Safety
+/// 64 bytes to read on both sides.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,popcnt")]
+unsafe fn look16<const OPEN: bool>(r: *const u8, c: *const u8, bits: &mut Bits) -> bool {
+    let magnitude = _mm512_set1_epi16(i16::MAX);
+    // SAFETY: 64 bytes can be read on both sides, says the caller.
+    let (x, y) = unsafe { (_mm512_loadu_si512(r.cast()), _mm512_loadu_si512(c.cast())) };
+    bits.equal += u64::from(_mm512_cmpeq_epi16_mask(x, y).count_ones());
+    let size = _mm512_and_si512(x, magnitude);
+    bits.largest = _mm512_max_epi16(bits.largest, size);
+    bits.least = _mm512_min_epi16(bits.least, size);
+    if OPEN {
+        bits.least = _mm512_min_epi16(bits.least, _mm512_and_si512(y, magnitude));
+        return _mm512_movepi16_mask(_mm512_xor_si512(x, y)) != 0;
+    }
+    bits.steps = _mm512_max_epi16(bits.steps, _mm512_abs_epi16(_mm512_sub_epi16(x, y)));
+    false
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn finish16(bits: &Bits) -> [u32; 3] {
+    let halves = |x: __m512i| [_mm512_and_si512(x, _mm512_set1_epi32(0xffff)), _mm512_srli_epi32::<16>(x)];
+    let most = |x| {
+        let [low, high] = halves(x);
+        _mm512_reduce_max_epu32(_mm512_max_epu32(low, high))
+    };
+    let [low, high] = halves(bits.least);
+    [most(bits.largest), _mm512_reduce_min_epu32(_mm512_min_epu32(low, high)), most(bits.steps)]
+}
+
+/// What all types of 16 bits do alike.
+macro_rules! of_16_bits {
+    () => {
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512dq")]
+        unsafe fn doubles(_: *const u8, floats: [__m512; 2]) -> [__m512d; 4] {
+            apart(floats)
+        }
+
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,popcnt")]
+        unsafe fn look<const OPEN: bool>(r: *const u8, c: *const u8, bits: &mut Bits) -> bool {
+            // SAFETY: 64 bytes can be read on both sides, says the caller.
+            unsafe { look16::<OPEN>(r, c, bits) }
+        }
+
+        #[inline]
+        #[target_feature(enable = "avx512f")]
+        unsafe fn finish(bits: &Bits) -> [u32; 3] {
+            finish16(bits)
+        }
+    };
 }
 
 impl Wide for light::Bf16 {
@@ -190,46 +272,44 @@ impl Wide for light::Bf16 {
         [_mm512_slli_epi32::<16>(x), _mm512_and_si512(x, _mm512_set1_epi32(0xffff_0000_u32 as i32))].map(|x| _mm512_castsi512_ps(x))
     }
 
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512dq")]
-    unsafe fn doubles(_: *const u8, floats: [__m512; 2]) -> [__m512d; 4] {
-        let [even, odd] = floats;
-        [_mm512_castps512_ps256(even), _mm512_extractf32x8_ps::<1>(even), _mm512_castps512_ps256(odd), _mm512_extractf32x8_ps::<1>(odd)]
-            .map(|x| _mm512_cvtps_pd(x))
-    }
+    of_16_bits!();
 
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,popcnt")]
-    unsafe fn look<const OPEN: bool>(r: *const u8, c: *const u8, bits: &mut Bits) -> bool {
-        let magnitude = _mm512_set1_epi16(i16::MAX);
-        // SAFETY: 64 bytes can be read on both sides, says the caller.
-        let (x, y) = unsafe { (_mm512_loadu_si512(r.cast()), _mm512_loadu_si512(c.cast())) };
-        bits.equal += u64::from(_mm512_cmpeq_epi16_mask(x, y).count_ones());
-        let size = _mm512_and_si512(x, magnitude);
-        bits.largest = _mm512_max_epi16(bits.largest, size);
-        bits.least = _mm512_min_epi16(bits.least, size);
-        if OPEN {
-            bits.least = _mm512_min_epi16(bits.least, _mm512_and_si512(y, magnitude));
-            return _mm512_movepi16_mask(_mm512_xor_si512(x, y)) != 0;
-        }
-        bits.steps = _mm512_max_epi16(bits.steps, _mm512_abs_epi16(_mm512_sub_epi16(x, y)));
-        false
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    unsafe fn finish(bits: &Bits) -> [u32; 3] {
-        let halves = |x: __m512i| [_mm512_and_si512(x, _mm512_set1_epi32(0xffff)), _mm512_srli_epi32::<16>(x)];
-        let most = |x| {
-            let [low, high] = halves(x);
-            _mm512_reduce_max_epu32(_mm512_max_epu32(low, high))
-        };
-        let [low, high] = halves(bits.least);
-        [most(bits.largest) << 16, _mm512_reduce_min_epu32(_mm512_min_epu32(low, high)) << 16, most(bits.steps)]
+    fn value(bits: u32) -> f64 {
+        kernel::bf16(bits as u16)
     }
 
     fn steps_to(size: f64) -> u64 {
         u64::from((size as f32).to_bits() >> 16) + 1
+    }
+
+    fn otherwise(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
+        // SAFETY: whatever has AVX-512 has AVX2, and F16C.
+        unsafe { light::light::<Self>(r, c, asked) }
+    }
+}
+
+impl Wide for light::F16 {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn floats(at: *const u8) -> [__m512; 2] {
+        // SAFETY: 64 bytes can be read, says the caller.
+        unsafe { [_mm512_cvtph_ps(_mm256_loadu_si256(at.cast())), _mm512_cvtph_ps(_mm256_loadu_si256(at.add(32).cast()))] }
+    }
+
+    of_16_bits!();
+
+    fn value(bits: u32) -> f64 {
+        kernel::f16(bits as u16)
+    }
+
+    fn steps_to(size: f64) -> u64 {
+        // From 2^-14 on, 1024 to a power of two; below, 2^-24 each.
+        let power = ((size as f32).to_bits() >> 23).saturating_sub(127 - 14);
+        (u64::from(power) << 10) + (size * 2f64.powi(24 - power as i32)).ceil() as u64 + 1
+    }
+
+    fn otherwise(_: &[u8], _: &[u8], _: &Asked) -> Option<Light> {
+        None
     }
 }
 
@@ -339,12 +419,12 @@ fn total(x: __m512d) -> f64 {
 }
 
 /// As [`light::light`]: everything about a block of finite numbers but its histograms.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
     assert!(r.len() == c.len());
     let n = r.len() / T::SIZE;
     if n == 0 || !r.len().is_multiple_of(GROUP * T::SIZE) || n >= 1 << 20 {
-        return light::light::<T>(r, c, asked);
+        return T::otherwise(r, c, asked);
     }
     let best = asked.relative;
     let limit = limit_of::<T>(best);
@@ -396,7 +476,7 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light>
     // SAFETY: AVX-512 was detected for this function.
     let [largest, least, close_steps] = unsafe { T::finish(&found.bits) };
     // No number of the candidate is beyond this, and none of the reference.
-    let largest = f64::from(f32::from_bits(largest)) + max_abs;
+    let largest = T::value(largest) + max_abs;
     let (higher, max_steps) = if how >= OPEN {
         open::<T>(r, c, asked, (limit, max_abs), &found)
     } else if is_over {
@@ -439,7 +519,7 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light>
 
 /// Of a block where a relative difference of at least 1 was seen before: whether one may be larger, and the most steps, where they are more
 /// than those so far.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 fn open<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, (limit, max_abs): (f32, f64), found: &Found) -> (bool, u32) {
     // Steps are many where numbers are small: from a to a + d they are the most from 0 to d, from -a to d - a from -d/2 to d/2.
     let same_sign = T::steps_to(max_abs) > asked.steps;
@@ -467,15 +547,19 @@ mod tests {
     use proptest::prelude::*;
 
     /// What is asked of a block, and what it says.
-    fn check<T: Wide>(r: &[f32], c: &[f32], asked: &Asked) -> Result<(), TestCaseError> {
-        let bytes = |side: &[f32]| -> Vec<u8> { side.iter().flat_map(|x| x.to_le_bytes()[4 - T::SIZE..].to_vec()).collect() };
+    fn check<T: Wide>(
+        r: &[f32],
+        c: &[f32],
+        asked: &Asked,
+        bytes: fn(&[f32]) -> Vec<u8>,
+        place: fn(f64) -> i64,
+    ) -> Result<(), TestCaseError> {
         let (left, right) = (bytes(r), bytes(c));
         // SAFETY: the test does not run without AVX-512, and whatever has it has AVX2.
         let found = unsafe { light::<T>(&left, &right, asked) }.expect("finite numbers");
         let pairs = || r.iter().zip(c).map(|(r, c)| (f64::from(*r), f64::from(*c)));
         let apart = |(r, c): (f64, f64)| (c - r).abs();
         let relative = |(r, c): (f64, f64)| if r == c { 0.0 } else { (c - r).abs() / r.abs().max(c.abs()) };
-        let place = |x: f64| i64::from((x.abs() as f32).to_bits() >> (32 - 8 * T::SIZE)) * if x < 0.0 { -1 } else { 1 };
         let most = |of: &dyn Fn((f64, f64)) -> f64| pairs().map(of).fold(0.0, f64::max);
         let near = |name: &str, found: f64, of: &dyn Fn((f64, f64)) -> f64| {
             let (sum, sizes) = pairs().map(of).fold((0.0, 0.0), |(sum, sizes), x: f64| (sum + x, sizes + x.abs()));
@@ -505,6 +589,10 @@ mod tests {
             prop_assert_eq!((found.sums[1].min, found.sums[1].max), ends(&|(_, c)| c));
         }
         Ok(())
+    }
+
+    fn signed(place: u32, x: f64) -> i64 {
+        if x < 0.0 { -i64::from(place) } else { i64::from(place) }
     }
 
     proptest! {
@@ -543,9 +631,14 @@ mod tests {
             let asked = Asked {
                 relative: best, local, local_is_quotient: false, rms, within: if hints[0] { 0.0 } else { 1e9 }, steps, zeros: hints[1],
             };
-            check::<light::F32>(&r, &c, &asked)?;
-            let half = |x: &Vec<f32>| -> Vec<f32> { x.iter().map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)).collect() };
-            check::<light::Bf16>(&half(&r), &half(&c), &asked)?;
+            check::<light::F32>(&r, &c, &asked, |side| side.iter().flat_map(|x| x.to_le_bytes()).collect(), |x| signed((x.abs() as f32).to_bits(), x))?;
+            let rounded = |to: fn(f32) -> f32| [&r, &c].map(|side| side.iter().map(|x| to(*x)).collect::<Vec<f32>>());
+            let [r16, c16] = rounded(|x| f32::from_bits(x.to_bits() & 0xffff_0000));
+            check::<light::Bf16>(&r16, &c16, &asked, |side| side.iter().flat_map(|x| x.to_le_bytes()[2..].to_vec()).collect(),
+                |x| signed((x.abs() as f32).to_bits() >> 16, x))?;
+            let [r16, c16] = rounded(|x| half::f16::from_f32(x).to_f32());
+            check::<light::F16>(&r16, &c16, &asked, |side| side.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect(),
+                |x| signed(u32::from(half::f16::from_f64(x.abs()).to_bits()), x))?;
         }
     }
 

@@ -123,6 +123,10 @@ impl Pair {
         let light: Option<&'static LightLoops> = match (reference, candidate) {
             (DType::F32, DType::F32) => light!(F32),
             (DType::Bf16, DType::Bf16) => light!(Bf16),
+            (DType::F16, DType::F16) if has_avx512() => {
+                static LOOPS: LightLoops = LightLoops { light: light512::light::<light::F16>, relative: light::relative::<light::F16> };
+                Some(&LOOPS)
+            }
             _ => None,
         };
         has_avx2().then_some(Self { dtypes: [reference, candidate], loops, light })
