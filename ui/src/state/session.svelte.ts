@@ -97,6 +97,8 @@ export class SessionState {
       if (changes !== this.#changes) return;
       this.#take(doc);
       if (found) this.#takePairs(found);
+      // The server ended in the middle: what had been told of pairs went with it.
+      else if (doc.state === "interrupted") [this.pairs, this.leftovers] = [[], []];
       this.missing = null;
       void this.#describeLeftovers();
     } catch (error) {
