@@ -20,16 +20,5 @@ fi
 echo "== the server: windows and cells of a large tensor beside a small one, memory, an upload beside curl to a bare sink, many pairs, many clients"
 python3 scripts/bench_server.py target/release/twinscope "${TWINSCOPE_BENCH_SERVER_GIB:-4}"
 
-echo "causes: what they add to a diff of a small diverged run (best of 5, seconds with and without)"
-python3 - <<'PY'
-import subprocess, time
-def best(*flags):
-    runs = []
-    for _ in range(5):
-        start = time.perf_counter()
-        subprocess.run(["target/release/twinscope", "diff", "testdata/faults/reference.pth", "testdata/faults/rope_theta.over_bf16.pth", *flags], capture_output=True)
-        runs.append(time.perf_counter() - start)
-    return min(runs)
-whole, bare = best(), best("--no-causes")
-print(f"  {whole:.3f} with, {bare:.3f} without: {whole - bare:.3f} s for the causes")
-PY
+echo "== causes: what they add to a diff (seconds with and without; goal for 91 tensors of a million values: about one)"
+"$python" scripts/bench_causes.py target/release/twinscope

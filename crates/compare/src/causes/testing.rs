@@ -106,6 +106,19 @@ pub(crate) fn report_mixed(dtypes: [DType; 2], run: &[Recorded]) -> Report {
     engine::compare(&Side::new(&reference), &Side::new(&candidate), &Settings::default(), None, &()).unwrap()
 }
 
+/// The same for captured runs, which say what each tensor was computed from, by its place in the list; a dtype for each tensor.
+pub(crate) fn report_of_flow(run: &[(DType, Recorded, &[usize])]) -> Report {
+    let side = |values: fn(&Recorded) -> &[f64]| {
+        let mut lists = source(run.iter().map(|(dtype, one, _)| (*dtype, one.name, &one.dims[..], values(one))));
+        for (at, (tensor, (_, _, inputs))) in lists.listing.tensors.iter_mut().zip(run).enumerate() {
+            tensor.meta = serde_json::json!({"i": at, "inputs": inputs}).as_object().cloned().map(Box::new);
+        }
+        lists
+    };
+    let (reference, candidate) = (side(|one| &one.reference), side(|one| &one.candidate));
+    engine::compare(&Side::new(&reference), &Side::new(&candidate), &Settings::default(), None, &()).unwrap()
+}
+
 /// The same for sides that hold other tensors, all of one shape and in f32.
 pub(crate) fn report_apart(dims: &[usize], reference: &[(&str, Vec<f64>)], candidate: &[(&str, Vec<f64>)]) -> Report {
     let side = |tensors: &[(&str, Vec<f64>)]| source(tensors.iter().map(|(name, values)| (DType::F32, *name, dims, &values[..])));

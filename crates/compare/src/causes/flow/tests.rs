@@ -3,7 +3,7 @@
 use crate::{
     causes::{
         functions::{gelu, gelu_tanh, silu},
-        testing::{Recorded, normal, report_as, report_mixed},
+        testing::{Recorded, normal, report_as, report_mixed, report_of_flow},
     },
     report::{PairReport, Report},
     verdict::{Origin, Verdict},
@@ -352,4 +352,144 @@ fn ranks_whose_sum_was_never_used_lack_an_all_reduce() {
             assert_eq!(pair(&report, "sum").origin, Some(Origin::Inherited));
         }
     }
+}
+
+/// `x`, the same under another name, and their sum with a branch; in the candidate the second name has a factor.
+#[test]
+fn an_op_takes_the_name_that_the_candidate_follows() {
+    let (x, branch) = (normal(ROWS * CHANNELS, 1), normal(ROWS * CHANNELS, 2));
+    let scaled = map(&x, |x| 3.0 * x);
+    let plus = |a: &[f64]| a.iter().zip(&branch).map(|(a, b)| a + b).collect::<Vec<f64>>();
+    let records = [
+        recorded("embed", x.clone(), x.clone()),
+        recorded("norm.in", x.clone(), scaled.clone()),
+        recorded("branch", branch.clone(), branch.clone()),
+        recorded("sum", plus(&x), plus(&scaled)),
+    ];
+    let report = report_as(DType::F32, &records);
+    let own: Vec<&str> = report.divergences().iter().map(|at| report.pairs[*at].name.as_str()).collect();
+    assert_eq!(own, ["norm.in"]);
+    assert_eq!((pair(&report, "norm.in").causes[0].kind, pair(&report, "sum").origin), ("scale", Some(Origin::Inherited)));
+}
+
+const MANY: usize = 1 << 8;
+const WIDE: usize = 1 << 10;
+
+fn large(name: &'static str, reference: Vec<f64>, candidate: Vec<f64>) -> Recorded {
+    Recorded { name, dims: vec![1, MANY, WIDE], reference, candidate }
+}
+
+#[test]
+fn of_a_large_output_one_wrong_row_is_not_missed_wherever_it_is() {
+    let (x, y) = (normal(MANY * WIDE, 1), normal(MANY * WIDE, 2));
+    let sum: Vec<f64> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
+    // Everything upstream is off by a factor, and one row of the sum is wrong beside that.
+    let (far_x, far_y) = (map(&x, |x| 1.5 * x), map(&y, |y| 1.5 * y));
+    for row in [0, 77, MANY - 1] {
+        let mut wrong = map(&sum, |sum| 1.5 * sum);
+        wrong[row * WIDE..][..WIDE].iter_mut().for_each(|value| *value = 0.25 - *value);
+        let run = |of_sum: Vec<f64>| {
+            let records = [large("x", x.clone(), far_x.clone()), large("y", y.clone(), far_y.clone()), large("sum", sum.clone(), of_sum)];
+            let report = report_as(DType::F32, &records);
+            pair(&report, "sum").origin
+        };
+        assert_eq!(run(wrong), Some(Origin::Own), "row {row}");
+        assert_eq!(run(map(&sum, |sum| 1.5 * sum)), Some(Origin::Inherited));
+    }
+}
+
+#[test]
+fn an_epsilon_is_told_by_the_quiet_rows_of_a_large_tensor() {
+    // 16 rows of 600 are so quiet that epsilon matters.
+    let rows = 600;
+    let quiet = |at: usize| if at / CHANNELS_OF_LARGE % 37 == 5 { 1e-3 } else { 1.0 };
+    let x: Vec<f64> = normal(rows * CHANNELS_OF_LARGE, 1).into_iter().enumerate().map(|(at, x)| x * quiet(at)).collect();
+    let norm = |epsilon: f64| -> Vec<f64> {
+        let one = |row: &[f64]| {
+            let square = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
+            row.iter().map(|x| x / (square + epsilon).sqrt()).collect::<Vec<_>>()
+        };
+        x.chunks_exact(CHANNELS_OF_LARGE).flat_map(one).collect()
+    };
+    let of = |name, reference: &[f64], candidate: &[f64]| Recorded {
+        name,
+        dims: vec![rows, CHANNELS_OF_LARGE],
+        reference: reference.to_vec(),
+        candidate: candidate.to_vec(),
+    };
+    let report = report_as(DType::F32, &[of("x", &x, &x), of("norm", &norm(1e-5), &norm(1e-6))]);
+    let found = pair(&report, "norm");
+    assert_eq!((found.verdict, found.causes[0].kind), (Verdict::Diverged, "row_scale"), "{:?}", found.causes);
+    assert_eq!(found.causes[0].details["candidate"], 1e-6);
+}
+
+const CHANNELS_OF_LARGE: usize = 256;
+
+/// Softmax of queries and keys of four heads of ten, merged or as thirds of one tensor, and what it makes of the values.
+fn attention(fused: bool, of_candidate: [usize; 3]) -> Report {
+    const HEADS: usize = 4;
+    let parts = [1, 2, 3].map(|seed| normal(ROWS * CHANNELS, seed));
+    let (tokens, size) = (ROWS / 2, CHANNELS / HEADS);
+    let at = |b: usize, h: usize, s: usize, d: usize| ((b * tokens + s) * HEADS + h) * size + d;
+    let run = |[q, k, v]: [usize; 3]| {
+        let (mut probabilities, mut out) = (Vec::new(), vec![0.0; ROWS * CHANNELS]);
+        for (b, h, s) in (0..2 * HEADS * tokens).map(|row| (row / tokens / HEADS, row / tokens % HEADS, row % tokens)) {
+            let score =
+                |t: usize| (0..size).map(|d| parts[q][at(b, h, s, d)] * parts[k][at(b, h, t, d)]).sum::<f64>() / (size as f64).sqrt();
+            let seen: Vec<f64> = (0..tokens).map(|t| if t <= s { score(t).exp() } else { 0.0 }).collect();
+            let whole: f64 = seen.iter().sum();
+            for (t, p) in seen.iter().enumerate() {
+                probabilities.push(p / whole);
+                (0..size).for_each(|d| out[at(b, h, s, d)] += p / whole * parts[v][at(b, h, t, d)]);
+            }
+        }
+        (probabilities, out)
+    };
+    let ((p, out), (other_p, other_out)) = (run([0, 1, 2]), run(of_candidate));
+    let mut records: Vec<(DType, Recorded, &[usize])> = Vec::new();
+    let same = |name, dims: Vec<usize>, values: Vec<f64>| Recorded { name, dims, reference: values.clone(), candidate: values };
+    if fused {
+        let rows = (0..ROWS).flat_map(|row| parts.iter().flat_map(move |part| part[row * CHANNELS..][..CHANNELS].to_vec()));
+        records.push((DType::F32, same("c_attn", vec![2, tokens, 3 * CHANNELS], rows.collect()), &[]));
+    } else {
+        for (name, part) in ["query", "key", "value"].into_iter().zip(&parts) {
+            records.push((DType::F32, same(name, vec![2, tokens, CHANNELS], part.clone()), &[]));
+        }
+    }
+    // The values are not among what the output is said to be computed from, only what lies before the probabilities is.
+    let dims = vec![2, HEADS, tokens, tokens];
+    records.push((DType::F32, Recorded { name: "attn", dims, reference: p, candidate: other_p }, if fused { &[0] } else { &[0, 1] }));
+    records.push((DType::F32, recorded("out", out, other_out), if fused { &[0] } else { &[0, 1, 2] }));
+    report_of_flow(&records)
+}
+
+#[test]
+fn queries_keys_and_values_in_each_others_place_are_told_also_in_a_fused_tensor() {
+    for fused in [false, true] {
+        let report = attention(fused, [1, 0, 2]);
+        let attn = pair(&report, "attn");
+        assert_eq!((attn.origin, attn.causes[0].kind), (Some(Origin::Own), "swapped"), "fused {fused}: {:?}", attn.causes);
+        // Found through the probabilities, which the run does not say it was computed from.
+        assert_eq!(pair(&report, "out").origin, Some(Origin::Inherited), "fused {fused}");
+        assert!(attention(fused, [0, 1, 2]).divergences().is_empty());
+    }
+    let report = attention(true, [0, 2, 1]);
+    for name in ["attn", "out"] {
+        let found = pair(&report, name);
+        assert_eq!((found.origin, found.causes[0].kind), (Some(Origin::Own), "swapped"), "{name}: {:?}", found.causes);
+    }
+}
+
+#[test]
+fn what_a_router_chooses_behind_a_fault_is_inherited() {
+    let x = normal(ROWS * CHANNELS, 1);
+    let wrong = map(&x, |x| -2.0 * x);
+    let largest = |values: &[f64]| -> Vec<f64> {
+        let one = |row: &[f64]| (0..CHANNELS).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap_or(0) as f64;
+        values.chunks_exact(CHANNELS).map(one).collect()
+    };
+    let ids = Recorded { name: "topk.indices", dims: vec![2, ROWS / 2], reference: largest(&x), candidate: largest(&wrong) };
+    let report = report_of_flow(&[(DType::F32, recorded("router", x, wrong), &[]), (DType::I64, ids, &[0])]);
+    assert_eq!(pair(&report, "router").origin, Some(Origin::Own));
+    assert_eq!(pair(&report, "topk.indices").origin, Some(Origin::Inherited));
 }
