@@ -109,9 +109,9 @@ impl Segment {
         quote(text, name);
         text.extend_from_slice(b",\"shape\":");
         if logical.is_some() {
-            list(text, &[end - begin])
+            list(text, &[end - begin]);
         } else {
-            list(text, shape.dims())
+            list(text, shape.dims());
         }
         text.extend_from_slice(b",\"data_offsets\":");
         list(text, &[begin, end]);
