@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What capturing costs, as ratios in one run: `target/python/bin/python scripts/bench_python.py [--rounds N] [--batch N]`.
 
-A BERT of MiniLM's size with random weights, one thread for the model. Each way of recording runs in every round, and the least
+A BERT of MiniLM's size with random weights, and a stack of layers with large outputs; one thread for the model. Each way of recording runs in every round, and the least
 time of all rounds counts, because the machine may be busy with other things. `closed` includes closing the run, `model` ends when the
 model does; `own CPU` is that of the model's process, `all CPU` with the writer's.
 """
@@ -27,6 +27,7 @@ import torch
 import torch_run
 import twinscope
 from torch_run import Bert
+from twinscope._channel import reap
 
 CONFIG = {
     "hidden_size": 384, "vocab_size": 30522, "type_vocab_size": 2, "max_position_embeddings": 512, "layer_norm_eps": 1e-12,
@@ -34,13 +35,22 @@ CONFIG = {
 }  # fmt: skip
 
 
-def forward(model: Bert, batch: int) -> None:
+def bert(batch: int) -> tuple[torch.nn.Module, Callable[[], object]]:
+    # Without the example's own calls of `record`: both ways record the outputs of modules, and nothing else.
+    torch_run.twinscope = SimpleNamespace(record=lambda name, value, **_: value)  # type: ignore[attr-defined]
+    model = Bert(CONFIG).eval()
     ids = torch.randint(0, 30522, (batch, 128), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        model(input_ids=ids, attention_mask=torch.ones_like(ids))
+    return model, lambda: model(input_ids=ids, attention_mask=torch.ones_like(ids))
 
 
-def with_torch_save(model: Bert, folder: Path, batch: int) -> None:
+def wide() -> tuple[torch.nn.Module, Callable[[], object]]:
+    """Few and large: every output is 8 MiB."""
+    model = torch.nn.Sequential(*[layer for _ in range(6) for layer in (torch.nn.Linear(1024, 1024), torch.nn.GELU())]).eval()
+    rows = torch.randn(2048, 1024, generator=torch.Generator().manual_seed(0))
+    return model, lambda: model(rows)
+
+
+def with_torch_save(model: torch.nn.Module, folder: Path, forward: Callable[[], object]) -> None:
     """What people write themselves: a hook on every module, a file for every tensor."""
     count = 0
 
@@ -56,7 +66,7 @@ def with_torch_save(model: Bert, folder: Path, batch: int) -> None:
 
     folder.mkdir()
     handles = [module.register_forward_hook(hook(name)) for name, module in model.named_modules()]
-    forward(model, batch)
+    forward()
     for handle in handles:
         handle.remove()
 
@@ -84,15 +94,22 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    # Without the example's own calls of `record`: both ways record the outputs of modules, and nothing else.
-    torch_run.twinscope = SimpleNamespace(record=lambda name, value, **_: value)  # type: ignore[attr-defined]
-    model = Bert(CONFIG).eval()
-    batch = arguments.batch
+    with torch.no_grad():
+        measure(f"BERT, batch {arguments.batch}", *bert(arguments.batch), arguments.rounds, everything=True)
+        measure("six linear layers, outputs of 8 MiB", *wide(), arguments.rounds, everything=False)
 
+    calls = 200_000
+    began = time.perf_counter()
+    for _ in range(calls):
+        twinscope.record("x", 0)
+    print(f"twinscope.record without a capture: {1e9 * (time.perf_counter() - began) / calls:.0f} ns")
+
+
+def measure(title: str, model: torch.nn.Module, forward: Callable[[], object], rounds: int, *, everything: bool) -> None:
     def captured(folder: Path, **settings: object) -> Callable[[], None]:
         def run() -> None:
             with twinscope.capture(model, folder / "run", **settings) as opened:
-                forward(model, batch)
+                forward()
                 ran.append(time.perf_counter())
             records.append(opened.records)
 
@@ -100,8 +117,8 @@ def main() -> None:
 
     outputs = {"inputs": False, "attention": False}
     ways: dict[str, Callable[[Path], Callable[[], None]]] = {
-        "bare model": lambda folder: lambda: forward(model, batch),
-        "bare model again": lambda folder: lambda: forward(model, batch),
+        "bare model": lambda folder: forward,
+        "bare model again": lambda folder: forward,
         "outputs of all modules": lambda folder: captured(folder, **outputs),
         "the same, no flow": lambda folder: captured(folder, **outputs, flow=False),
         "the same, sync=True": lambda folder: captured(folder, **outputs, sync=True),
@@ -109,8 +126,11 @@ def main() -> None:
         "six layers only": lambda folder: captured(folder, **outputs, include="encoder.layer.?"),
         "statistics only": lambda folder: captured(folder, **outputs, stats_only=True),
         "every operation": lambda folder: captured(folder, ops=True),
-        "hooks and torch.save": lambda folder: lambda: with_torch_save(model, folder / "saved", batch),
+        "hooks and torch.save": lambda folder: lambda: with_torch_save(model, folder / "saved", forward),
     }
+    if not everything:
+        for name in ("six layers only", "statistics only", "every operation", "outputs, inputs, attention"):
+            del ways[name]
     least: dict[str, float] = {}
     least_cpu: dict[str, float] = {}
     least_whole: dict[str, float] = {}
@@ -119,8 +139,8 @@ def main() -> None:
     records: list[int] = []
     ran: list[float] = []
     counts: dict[str, int] = {}
-    forward(model, batch)
-    for turn in range(arguments.rounds):
+    forward()
+    for turn in range(rounds):
         # In another order each time: what a way leaves behind (memory, dirty pages) is not always the same one's burden.
         for name, way in random.Random(turn).sample(list(ways.items()), len(ways)):
             folder = Path(tempfile.mkdtemp(prefix="twinscope-bench-"))
@@ -130,6 +150,7 @@ def main() -> None:
             began = time.perf_counter()
             run()
             took = time.perf_counter() - began
+            reap(wait=True)  # a process counts when it has ended
             least_cpu[name] = min(least_cpu.get(name, float("inf")), time.process_time() - cpu)
             least_whole[name] = min(least_whole.get(name, float("inf")), whole_cpu() - all_cpu)
             least[name] = min(least.get(name, float("inf")), took)
@@ -141,7 +162,7 @@ def main() -> None:
             shutil.rmtree(folder)
 
     bare = least["bare model"]
-    print(f"model: batch {batch}, bare {1e3 * bare:.0f} ms; ratios to it, least of {arguments.rounds} rounds")
+    print(f"{title}: bare {1e3 * bare:.0f} ms; ratios to it, least of {rounds} rounds")
     print(f"{'':30}{'closed':>8}{'model':>8}{'own CPU':>9}{'all CPU':>9}{'records':>9}")
     for name in ways:
         own, everybody = least_cpu[name] / least_cpu["bare model"], least_whole[name] / least_whole["bare model"]
@@ -154,12 +175,6 @@ def main() -> None:
             ratio = f"{saving / extra:.1f}" if extra > 0.01 * bare else "nothing to measure"
             print(f"{name}, {part}: overhead of hooks and torch.save / ours: {ratio}")
         print(f"{name}: bytes/s of recording / plain writing of the same {size >> 20} MiB: {plain / max(least[name] - bare, 1e-9):.2f}")
-
-    calls = 200_000
-    began = time.perf_counter()
-    for _ in range(calls):
-        twinscope.record("x", 0)
-    print(f"twinscope.record without a capture: {1e9 * (time.perf_counter() - began) / calls:.0f} ns, {100 * 100 * (time.perf_counter() - began) / calls / bare:.4f} % of the bare model for 100 of them")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
 //! the model becomes as slow as the disk, never as large as its run. A tensor that alone is larger than the bound passes when nothing else waits.
 //!
 //! Long before that bound fresh memory is what costs: the first touch of a page takes longer than copying into it. So whoever outruns the writer by
-//! [`NEAR`] waits a moment for buffers to come back, and takes fresh ones only when they do not, because the disk is slow.
+//! some megabytes waits a moment for buffers to come back, and takes fresh ones only when they do not, because the disk is slow.
 
-use crate::{CaptureError, MemorySample, OnFailure, Record, RunWriter, SpanRecord, Summary};
+use crate::{CaptureError, MemorySample, OnFailure, Record, RunWriter, SpanRecord, Summary, writer::hash_of};
 use serde_json::Value;
 use std::{
     collections::VecDeque,
@@ -19,20 +19,30 @@ use std::{
 const MOST_SPARE: usize = 1024;
 /// How many of them are looked through, the last used first.
 const LOOK_AT: usize = 32;
-/// Bytes that may wait before it is worth waiting for buffers.
-const NEAR: u64 = 16 << 20;
-/// How long: about what the first touch of half as many bytes takes.
+/// Bytes that may wait before it is worth waiting for buffers, or this many tensors if that is more.
+const NEAR: u64 = 4 << 20;
+const NEAR_TENSORS: u64 = 4;
+/// How long: about what the first touch of some megabytes takes.
 const PATIENCE: Duration = Duration::from_millis(8);
 
 /// What is written.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Tensor { i: u64, record: Record, values: Vec<u8> },
+    Tensor { i: u64, record: Record, values: Values },
     WithoutValues { i: u64, record: Record, why: CaptureError },
     Step,
     Span(SpanRecord),
     Memory(String, MemorySample),
     Note(String, Value),
+}
+
+/// A copy of a tensor's bytes, on its way.
+#[derive(Debug)]
+pub(crate) struct Values {
+    pub(crate) bytes: Vec<u8>,
+    /// Set when the writer does not keep up: who records would have to wait for it, so it hashes. Otherwise that is left to the writer.
+    busy: bool,
+    hash: Option<u128>,
 }
 
 #[derive(Debug, Default)]
@@ -52,10 +62,11 @@ struct State {
     busy: bool,
     /// Bytes that may wait before fresh memory is waited with; more while the writer does not keep up.
     allowed: u64,
-    /// The writer waits for events; this many wait for room or for an end; this many for buffers. Waking nobody costs as much as waking somebody.
+    /// Waking nobody costs as much as waking somebody. The writer waits for events; so many wait for room or for an end; these for buffers, until
+    /// no more than so many bytes wait.
     idle: bool,
     waiting: usize,
-    patient: usize,
+    patient: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -76,8 +87,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn near(&self) -> u64 {
-        NEAR.min(self.limit)
+    fn near(&self, len: u64) -> u64 {
+        NEAR.max(len.saturating_mul(NEAR_TENSORS)).min(self.limit)
     }
 
     /// Waits until something was written.
@@ -90,9 +101,10 @@ impl Shared {
 
     /// Waits for buffers to come back, not longer than fresh ones would cost.
     fn be_patient<'a>(&self, mut state: MutexGuard<'a, State>, len: u64) -> MutexGuard<'a, State> {
-        let calm = self.near() / 2;
+        let near = self.near(len);
+        let calm = near / 2;
         if state.bytes <= calm {
-            state.allowed = self.near();
+            state.allowed = near;
         }
         if state.bytes == 0 || state.bytes + len <= state.allowed {
             return state;
@@ -104,11 +116,13 @@ impl Shared {
                 state.allowed = state.bytes + len + calm;
                 return state;
             }
-            state.patient += 1;
+            state.patient.push(calm);
             state = self.calm.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-            state.patient -= 1;
+            if let Some(at) = state.patient.iter().position(|bytes| *bytes == calm) {
+                state.patient.swap_remove(at);
+            }
         }
-        state.allowed = self.near();
+        state.allowed = near;
         state
     }
 }
@@ -142,8 +156,9 @@ impl Queue {
     }
 
     /// An empty buffer for so many bytes.
-    pub(crate) fn buffer(&self, bytes: usize) -> Vec<u8> {
+    pub(crate) fn buffer(&self, bytes: usize) -> Values {
         let mut state = self.shared.be_patient(self.shared.lock(), bytes as u64);
+        let busy = state.bytes >= self.shared.near(bytes as u64) / 4;
         // The one used last is the one that the processor still has at hand.
         let fits = |spare: &Vec<u8>| spare.capacity() >= bytes && spare.capacity() / 4 <= bytes.max(4096);
         let fitting = state.spare.iter().rev().take(LOOK_AT).position(fits);
@@ -151,7 +166,7 @@ impl Queue {
             let at = state.spare.len() - 1 - back;
             state.spare.remove(at)
         });
-        match spare {
+        let bytes = match spare {
             Some(spare) => {
                 state.spare_bytes -= spare.capacity() as u64;
                 spare
@@ -160,12 +175,18 @@ impl Queue {
                 drop(state);
                 Vec::with_capacity(bytes)
             }
-        }
+        };
+        Values { bytes, busy, hash: None }
     }
 
     /// Waits for room, then takes the next number.
-    pub(crate) fn tensor(&self, record: Record, values: Result<Vec<u8>, CaptureError>) -> Result<u64, CaptureError> {
-        let len = values.as_ref().map_or(0, Vec::len) as u64;
+    pub(crate) fn tensor(&self, record: Record, mut values: Result<Values, CaptureError>) -> Result<u64, CaptureError> {
+        if let Ok(values) = &mut values
+            && values.busy
+        {
+            values.hash = Some(hash_of(&values.bytes));
+        }
+        let len = values.as_ref().map_or(0, |values| values.bytes.len()) as u64;
         let mut state = self.shared.lock();
         while state.failure.is_none() && state.bytes > 0 && state.bytes + len > self.shared.limit {
             state = self.shared.wait(state);
@@ -272,7 +293,10 @@ fn next(shared: &Shared) -> Option<Event> {
 
 pub(crate) fn write(writer: &mut RunWriter, event: Event) -> (Result<(), CaptureError>, Vec<u8>) {
     let written = match event {
-        Event::Tensor { i, record, values } => return (writer.tensor_numbered(i, &record, &values), values),
+        Event::Tensor { i, record, values: Values { bytes, hash, .. } } => {
+            let hash = hash.unwrap_or_else(|| hash_of(&bytes));
+            return (writer.tensor_hashed(i, &record, &bytes, hash), bytes);
+        }
         Event::WithoutValues { i, record, why } => writer.tensor_without_values(Some(i), &record, &why.to_string()).and(Err(why)),
         Event::Step => writer.step(),
         Event::Span(span) => writer.span(&span),
@@ -298,7 +322,7 @@ fn done(shared: &Shared, mut values: Vec<u8>) {
         }
     }
     let waiting = state.waiting > 0;
-    let calm = state.patient > 0 && state.bytes <= shared.near() / 2;
+    let calm = state.patient.iter().any(|bytes| state.bytes <= *bytes);
     drop(state);
     if waiting {
         shared.drained.notify_all();

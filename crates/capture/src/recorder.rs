@@ -546,7 +546,7 @@ impl Session {
             Sink::Queue(queue) => {
                 let bytes = record.shape.elements().and_then(|elements| record.dtype.byte_len(elements)).unwrap_or(0);
                 let mut values = queue.buffer(usize::try_from(bytes).unwrap_or(0));
-                let read = tensor.with_values(&mut |bytes| values.extend_from_slice(bytes));
+                let read = tensor.with_values(&mut |bytes| values.bytes.extend_from_slice(bytes));
                 queue.tensor(record, read.map(|()| values))
             }
             Sink::Immediate(immediate) => lock(immediate).tensor(&record, tensor),

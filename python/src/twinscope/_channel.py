@@ -34,6 +34,8 @@ main()
 """
 MOST_EVENTS = 64  # that wait for a tensor to go with
 NEAR = 16 << 20  # bytes of the ring that is used first
+TOUCHED = 8 << 20  # bytes of it that are made ready before they are needed
+POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, since Linux 5.14
 LINE = 64  # what the ring hands out begins at multiples of this, so that every dtype is aligned
 
 
@@ -171,6 +173,7 @@ class Remote:
         self._dropped = 0
         self._flushed = 0
         self._asked = 0
+        self._closed = False
         # Timings go with the tensor that follows them: half the messages.
         self._events: list[Line] = []
 
@@ -227,7 +230,7 @@ class Remote:
     def close(self) -> None:
         self._send_events()
         self._send(["c"])
-        while self._link.alive:
+        while self._link.alive and not self._closed:
             self._read(wait=True)
         self._link.close()
 
@@ -244,7 +247,7 @@ class Remote:
             self._gone()
 
     def _read(self, wait: bool) -> None:
-        """What the writer says: `k` a payload was used up, `d` dropped tensors and why, `f` flushed."""
+        """What the writer says: `k` a payload was used up, `d` dropped tensors and why, `f` flushed, `c` closed."""
         for answer in self._link.receive(wait):
             if answer[0] == "k":
                 self._ring.give_back()
@@ -252,6 +255,8 @@ class Remote:
                 self._flushed += 1
             elif answer[0] == "d":
                 self._dropped, self._problem = answer[1], answer[2]
+            elif answer[0] == "c":
+                self._closed = True
             elif answer[0] == "gone":
                 self._gone()
 
@@ -333,7 +338,9 @@ class ProcessLink:
     def memory(self, size: int) -> mmap.mmap:
         if os.fstat(self._fd).st_size < size:
             os.ftruncate(self._fd, size)
-        return mmap.mmap(self._fd, os.fstat(self._fd).st_size)
+        memory = mmap.mmap(self._fd, os.fstat(self._fd).st_size)
+        threading.Thread(target=touch, args=(memory, min(len(memory), TOUCHED)), name="twinscope-touch", daemon=True).start()
+        return memory
 
     def send(self, message: list[Any]) -> None:
         data = pack(message)
@@ -365,8 +372,37 @@ class ProcessLink:
         return answers
 
     def close(self) -> None:
-        self._process.communicate()
+        """The run is closed; the process ends by itself, and is not waited for."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.stdout.close()
         os.close(self._fd)
+        reap()
+        if self._process.poll() is None:
+            _ending.append(self._process)
+
+
+_ending: list[subprocess.Popen[bytes]] = []
+
+
+def reap(wait: bool = False) -> None:
+    """Takes leave of the writers that have ended."""
+    _ending[:] = [process for process in _ending if (process.wait() if wait else process.poll()) is None]
+
+
+def touch(memory: mmap.mmap, size: int) -> None:
+    """Has the kernel give the first pages of the ring now, beside the model: one at a time, when they are first written to, they cost
+    the model's thread more than everything else that recording does."""
+    with contextlib.suppress(Exception):  # only a matter of time, wherever it does not work
+        import ctypes
+
+        at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        madvise = ctypes.CDLL(None, use_errno=True).madvise
+        madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        for begin in range(0, size, 1 << 20):
+            if madvise(at + begin, min(1 << 20, size - begin), POPULATE_WRITE) != 0:
+                return
 
 
 def open_channel(folder: Path, *, sync: bool, fsync: bool, buffer: int) -> Channel:

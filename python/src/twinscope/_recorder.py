@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from . import _arrays
 from ._about import Rank, prepare
-from ._channel import Channel, open_channel
+from ._channel import Channel, open_channel, reap
 from ._filters import Names, Steps, name_filter, step_filter
 from ._stats import stats_of
 from ._writer import Line
@@ -285,6 +285,7 @@ def close_all() -> None:
     """Before the interpreter ends: a run that nobody closed is closed."""
     for run in list(_open):
         run.close()
+    reap(wait=True)
 
 
 def record(name: str, value: T, *, role: Role = "tap", dims: str | None = None) -> T:

@@ -64,6 +64,7 @@ def serve(keeper: Keeper, get: Any, put: Any, memory: Any) -> None:
         if kind == "f":
             put(["f"])
         if kind == "c":
+            put(["c"])
             return
 
 

@@ -12,4 +12,5 @@ mod segment;
 
 pub use info::{Rank, RunInfo};
 pub use record::{Phase, Record, Role};
+pub(crate) use run_writer::hash_of;
 pub use run_writer::{MemorySample, RunWriter, SpanRecord, Summary, SyncPolicy};
