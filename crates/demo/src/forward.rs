@@ -152,7 +152,8 @@ impl Pass<'_> {
         let [q, k, v] = self.queries_keys_values(l, plan, x);
         let q = self.positions(l, "query_final", plan.rope_q.as_ref(), q);
         let k = self.positions(l, "key_final", plan.rope_k.as_ref(), k);
-        let probs = ops::probabilities(&q.array, &k.array, &plan.attention, self.with);
+        let (asking, asked) = if plan.scores_swapped { (&k, &q) } else { (&q, &k) };
+        let probs = ops::probabilities(&asking.array, &asked.array, &plan.attention, self.with);
         let probs = self.emit(Some(l), "attn_probs", "softmax", probs, &[&q, &k], &[]);
         let mixed = ops::mix(&probs.array, &v.array, &plan.attention, self.with);
         let joined = if plan.heads_moved_back {

@@ -47,6 +47,8 @@ pub(crate) struct Layer {
     pub(crate) rope_q: Option<Rope>,
     pub(crate) rope_k: Option<Rope>,
     pub(crate) attention: Attention,
+    /// Scores are those of keys for queries.
+    pub(crate) scores_swapped: bool,
     /// Heads are moved back before they are joined.
     pub(crate) heads_moved_back: bool,
     pub(crate) attn_join: Join,
@@ -87,6 +89,7 @@ impl Plan {
             rope_q: rope.clone(),
             rope_k: rope,
             attention: Attention::causal(spec.head_dim),
+            scores_swapped: false,
             heads_moved_back: true,
             attn_join: Join::SUM,
             norm2: norm,

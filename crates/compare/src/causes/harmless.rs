@@ -6,7 +6,7 @@
 //!
 //! Undone is not drowned. A wrong attention whose output is small beside the residual stream it is added to leaves a stream that agrees within
 //! bf16's rounding, and is wrong all the same. So every diverged tensor on the way must still be the reference's by such a cause, and a sum
-//! that carries the whole difference on has undone nothing.
+//! that carries the whole difference on has undone nothing. And a divergence further down whose op is not known may be its doing.
 
 use super::flow::Flow;
 use crate::{
@@ -37,6 +37,13 @@ pub(super) fn mark(report: &mut Report, flows: &[Option<Flow>], examine: impl Fn
     let mut all_harmless = true;
     for (nth, group) in groups.iter().enumerate() {
         let last_group = nth + 1 == groups.len();
+        // What diverges later, made by an op that is not known, may be what this one does on a path that is not recorded.
+        let uncovered =
+            |at: &usize| flows[*at].is_none() && report.pairs[*at].origin == Some(Origin::Own) && !is_undone(&report.pairs[*at]);
+        if groups[nth + 1..].iter().flatten().any(uncovered) {
+            all_harmless = false;
+            continue;
+        }
         let agrees = agrees_at(report, flows, group, last_group).filter(|_| all_undone(report, group, &examine));
         match agrees {
             Some(name) => group.iter().for_each(|at| make_harmless(&mut report.pairs[*at], &name)),

@@ -272,6 +272,9 @@ fn examine_pair(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>, given
         case.noise = std::array::from_fn(|i| case.noise[i].max(given[i]));
     }
     let mut plain = examine(&case);
+    if let (Some(given), None) = (given, flow) {
+        doubt(&mut plain, scene.entries()[pair].noise, given);
+    }
     if flow.is_none()
         && let Some(capped) = flow::capped(scene, pair)
     {
@@ -292,6 +295,22 @@ fn examine_pair(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>, given
     order(&mut plain.found);
     plain.attempts.extend(from_inputs.attempts);
     plain
+}
+
+/// Kinds that say which values are where: an error of any size does not put others there.
+const ELSEWHERE: [&str; 5] = ["permuted", "transposed", "swapped", "wrong_tensor", "shifted"];
+
+/// What is entirely wrong upstream gives no licence to explain anything by anything: what an explanation of any other kind leaves must be what
+/// some rounding could be.
+fn doubt(examination: &mut Examination, noise: Measures, given: Measures) {
+    let most: Measures = std::array::from_fn(|i| noise[i].max(given[i].min(crate::noise::MOST[i])));
+    for found in examination.found.iter_mut().filter(|found| found.score.proven && !ELSEWHERE.contains(&found.explanation.kind)) {
+        found.score.proven = found.score.left.iter().zip(most).all(|(left, most)| *left <= score::SLACK * most);
+        let text = &found.explanation.text;
+        let same = examination.attempts.iter_mut().filter(|attempt| attempt.text == *text);
+        same.for_each(|attempt| attempt.proven &= found.score.proven);
+    }
+    order(&mut examination.found);
 }
 
 /// A pair too large to be read whole: parts of it, until one proves something. What is said then holds for that part, and the details say

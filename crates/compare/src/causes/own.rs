@@ -2,7 +2,7 @@
 
 use super::{Case, Scene, flow::Flow};
 use crate::{
-    noise::{MOST, Measures, unit_roundoff},
+    noise::{Measures, unit_roundoff},
     report::Report,
     verdict::{Origin, Verdict},
 };
@@ -83,8 +83,7 @@ pub(super) fn given(scene: &Scene<'_>, at: usize, known: impl Fn(usize) -> bool)
         return None;
     }
     let near = nearest(scene, at, known)?;
-    // What is entirely wrong gives no licence to explain anything by anything.
-    Some(std::array::from_fn(|i| (PASSED_ON * entries[near].measures[i]).min(MOST[i])))
+    Some(entries[near].measures.map(|measure| PASSED_ON * measure))
 }
 
 /// The nearest tensor before one whose op is known.

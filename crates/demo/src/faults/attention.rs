@@ -77,6 +77,14 @@ pub(super) const FAULTS: &[Fault] = &[
     )
     .needs(&[Need::Grouped]),
     Fault::diverged(
+        "scores_swapped",
+        "the scores are those of the keys for the queries",
+        PROBS,
+        &["swapped"],
+        &[Break::Plan(|plan, scene| scene.of(plan).scores_swapped = true)],
+    )
+    .needs(&[Need::Gpt2]),
+    Fault::diverged(
         "attn_transposed",
         "queries and keys of the probabilities are exchanged",
         PROBS,

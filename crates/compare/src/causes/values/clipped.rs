@@ -1,7 +1,7 @@
 //! Values cut off at a bound: a clamp, the range of a small dtype. The cut side has a plateau at the bound, exactly; where the other side is
 //! within the bounds, both agree.
 
-use super::sampling::{Near, sample};
+use super::sampling::{Near, sample, share};
 use crate::causes::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, constants::short};
 use serde_json::json;
 
@@ -120,7 +120,13 @@ fn reference_clipped(case: &Case<'_>, bounds: Bounds) -> Examined {
     let near = Near::of(case);
     let agrees = |(r, c): (&f64, &f64)| near.accepts(*r, bounds.clip(*c)) || (r == c);
     let wrong = case.reference.iter().zip(case.candidate).filter(|pair| !agrees(*pair)).count();
-    let explained = bounds.at_bound as f64 / (bounds.at_bound + wrong) as f64;
+    // Of the squares of the difference: a few values at the bound say nothing of what differs everywhere, be it within the noise.
+    let (mut beside, mut whole) = (0.0, 0.0);
+    for (r, c) in case.reference.iter().zip(case.candidate).filter(|(r, c)| r.is_finite() && c.is_finite()) {
+        beside += (r - bounds.clip(*c)) * (r - bounds.clip(*c));
+        whole += (r - c) * (r - c);
+    }
+    let explained = share(beside, whole);
     if explained < 0.5 {
         return Err("a plateau in the reference, but the values beside it differ as well".into());
     }
@@ -138,6 +144,21 @@ fn reference_clipped(case: &Case<'_>, bounds: Bounds) -> Examined {
 mod tests {
     use crate::causes::testing::{examine_noisy, examine_pair, normal, proven};
     use proptest::prelude::*;
+
+    #[test]
+    fn a_few_values_at_a_bound_do_not_explain_what_differs_everywhere() {
+        // The reference happens to have its smallest value five times; the candidate is noisy all over.
+        let mut reference: Vec<f64> = normal(1056, 1).iter().map(|r| r.max(-1.5)).collect();
+        let mut low = 0;
+        reference.iter_mut().filter(|r| **r == -1.5).for_each(|r| {
+            low += 1;
+            *r += if low > 5 { 0.1 } else { 0.0 };
+        });
+        let noise = normal(1056, 2);
+        let candidate = reference.iter().zip(noise).map(|(r, noise)| if *r == -1.5 { -1.51 } else { r + 0.02 * noise }).collect();
+        let found = examine_noisy(&[22, 48], reference, candidate);
+        assert_ne!(proven(&found), Some("clipped"));
+    }
 
     #[test]
     fn a_clamp_is_found_with_its_bounds() {
