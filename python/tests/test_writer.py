@@ -87,8 +87,10 @@ def test_lines_are_json_whatever_they_hold() -> None:
 def test_names_that_only_look_like_text_are_recorded(tmp_path: Path) -> None:
     with twinscope.capture(tmp_path / "run"):
         twinscope.record(np.str_("x"), np.arange(3))  # a subclass of str
-        twinscope.record("y", np.arange(4))
+        with twinscope.span(np.str_("y")):
+            twinscope.record("", np.arange(4), dims=np.str_("n"))
     assert twinscope.ls(tmp_path / "run").names == ["x", "y"]
+    assert records(tmp_path / "run")[1]["dims"] == "n"
 
 
 def test_data_begins_at_a_page_of_the_segment(tmp_path: Path) -> None:
