@@ -309,7 +309,8 @@ def test_a_note_that_is_no_json_does_not_stop_the_program(tmp_path: Path) -> Non
     with twinscope.capture(tmp_path / "run") as run:
         run.note("loss", {"now": float("nan"), "best": (1.5, float("-inf"))})
         run.note("optimizer", Path("x"))
+        twinscope.note(np.str_("best"), np.float64(0.5))  # subclasses of str and float
         twinscope.record("x", 1)
     notes = [line["value"] for line in index(tmp_path / "run") if line["k"] == "m"]
-    assert notes == [{"now": "NaN", "best": [1.5, "-Infinity"]}, "x"]
+    assert notes == [{"now": "NaN", "best": [1.5, "-Infinity"]}, "x", 0.5]
     assert twinscope.ls(run).names == ["x"]

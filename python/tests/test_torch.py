@@ -158,6 +158,42 @@ def test_another_dtype_is_rounding(tmp_path: Path) -> None:
     assert report.agree and "rounding" in {pair.verdict for pair in report}
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.head = nn.LSTM(8, 16, num_layers=2, batch_first=True), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.rnn(x)[0])
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4))
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "broken"),
+    [(transformer, None, "layers.1.mlp.up"), (convolutional, (2, 3, 12, 12), "3"), (Recurrent, (2, 10, 8), "rnn")],
+    ids=["transformer", "convolutions", "recurrent"],
+)
+def test_models_in_bf16_are_identical_twice_and_their_faults_are_found(
+    tmp_path: Path, build: Callable[[], nn.Module], shape: tuple[int, ...] | None, broken: str
+) -> None:
+    torch.manual_seed(0)
+    model = build().eval().bfloat16()
+    given = ids() if shape is None else torch.randn(shape).bfloat16()
+    runs = [captured(model, tmp_path / name, given) for name in "ab"]
+    assert {line["dtype"] for line in records(runs[0]) if line["role"] == "out"} == {"BF16"}
+    twice = twinscope.diff(*runs)
+    assert twice.agree and {pair.verdict for pair in twice} == {"identical"}
+    with torch.no_grad():
+        next(model.get_submodule(broken).parameters()).mul_(2)
+    report = twinscope.diff(runs[0], captured(model, tmp_path / "c", given))
+    assert report.verdict == "diverged"
+    assert report.first is not None and f"{report.first.name}.".startswith(f"{broken}."), report.first
+    assert all(pair.verdict == "identical" for pair in report.pairs[: report.first.order])
+
+
 def test_names_are_module_paths_in_the_order_modules_return(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     captured(model, tmp_path / "run", torch.ones(1, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,29 @@ def test_views_are_recorded_as_what_they_show(tmp_path: Path) -> None:
     assert twinscope.show(tmp_path / "run", "x")["values"] == values.transpose(2, 0, 1)[::-1].tolist()
     listing = twinscope.ls(tmp_path / "run")
     assert listing["empty"].shape == [0, 3, 4] and listing["scalar"].shape == []
+
+
+def test_lines_are_json_whatever_they_hold() -> None:
+    line = {"k": "t", "name": 'a "b"\n\ud83d\ude00\\', "i": 1 << 70, "shape": [2, 0], "nested": {"x": (1.5, -0.0, None, True)}, "": []}
+    assert json.loads(_writer.encode(line)) == json.loads(json.dumps(line))
+    odd = {"nan": float("nan"), "inf": [float("inf"), float("-inf")], "path": Path("x"), 3: np.float32(1.5)}
+    assert json.loads(_writer.encode(odd)) == {"nan": "NaN", "inf": ["Infinity", "-Infinity"], "path": "x", "3": "1.5"}
+
+
+def test_names_that_only_look_like_text_are_recorded(tmp_path: Path) -> None:
+    with twinscope.capture(tmp_path / "run"):
+        twinscope.record(np.str_("x"), np.arange(3))  # a subclass of str
+        with twinscope.span(np.str_("y")):
+            twinscope.record("", np.arange(4), dims=np.str_("n"))
+    assert twinscope.ls(tmp_path / "run").names == ["x", "y"]
+    assert records(tmp_path / "run")[1]["dims"] == "n"
+
+
+def test_data_begins_at_a_page_of_the_segment(tmp_path: Path) -> None:
+    with twinscope.capture(tmp_path / "run"):
+        twinscope.record("x", np.arange(3))
+    data = segments(tmp_path / "run")[0].read_bytes()
+    assert (8 + int.from_bytes(data[:8], "little")) % 4096 == 0
 
 
 def test_a_run_that_came_to_its_end_says_so(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ class Run:
 
     def note(self, name: str, value: Any) -> None:
         """Records anything JSON can hold: tokens, a prompt, a loss. NaN and infinities are kept as those words, other things as their text."""
-        self._event({"k": "m", "name": name, "step": self.step_number, "ts": time.time_ns(), "value": plain(value)})
+        self._event({"k": "m", "name": str(name), "step": self.step_number, "ts": time.time_ns(), "value": plain(value)})
 
     def memory(self) -> None:
         """Records how much memory the process has, and the accelerator, where torch knows."""
@@ -209,7 +209,8 @@ class Run:
         """The full path of a name that is recorded here."""
         scopes = self._scopes
         inside = scopes[-1][0] if scopes and scopes[-1][1] == self.depth() else self.module()
-        return f"{inside}.{name}" if inside and name else inside or name
+        # Text itself, not a subclass as NumPy's: it goes to another process as what it is.
+        return f"{inside}.{name}" if inside and name else inside or str(name)
 
     @property
     def _scopes(self) -> list[tuple[str, int]]:
@@ -314,7 +315,7 @@ def record(name: str, value: T, *, role: Role = "tap", dims: str | None = None) 
 
 def _record_at(places: list[tuple[Run, str]], value: Any, role: str, dims: str | None) -> None:
     for run, name in places:
-        run.tap(name, value, role=role, dims=dims)
+        run.tap(name, value, role=str(role), dims=None if dims is None else str(dims))
 
 
 @contextlib.contextmanager
@@ -340,10 +341,15 @@ def note(name: str, value: Any) -> None:
 
 def plain(value: Any) -> Any:
     """What JSON can hold of a value: a loss that is NaN is no reason to stop a training."""
-    if value is None or isinstance(value, (bool, int, str)):
+    if value is None or isinstance(value, bool):
         return value
+    # Numbers and text themselves, not subclasses of them.
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
     if isinstance(value, float):
-        return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return float(value) if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

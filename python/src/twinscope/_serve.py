@@ -21,7 +21,7 @@ def pack(message: list[Any]) -> bytes:
     """A message between the two processes, which run the same interpreter: its length, then `marshal`'s bytes."""
     try:
         body = marshal.dumps(message)
-    except ValueError:  # a subclass of a plain type, as NumPy's strings are
+    except ValueError:  # something that is not plain: JSON's form of it is
         import json
 
         body = marshal.dumps(json.loads(encode(message)))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Union
+from typing import Any, Union
 
 import torch
 
 from .._arrays import TorchPayload
 from .._writer import Hasher
+from .tree import PLAIN
 
 Place = tuple[int, torch.dtype, torch.Size, tuple[int, ...]]
 Version = Union[int, str]
@@ -70,8 +71,9 @@ class Flow:
     def made_from(self, tensor: torch.Tensor) -> tuple[int, ...]:
         """The record that this tensor is, is a view of, or was before it was changed; else those it was computed from."""
         stored = self._stored.get(id(_storage(tensor)))
-        if stored is None:
-            return ()
+        return () if stored is None else self._sources(stored, tensor)
+
+    def _sources(self, stored: Stored, tensor: torch.Tensor) -> tuple[int, ...]:
         places, sources = stored.places, stored.sources
         # Where its only record is also what it was made from, that is the answer whether it changed since or not.
         if not places or (len(places) == 1 and len(sources) == 1 and next(iter(places.values()))[1] == sources[0]):
@@ -97,6 +99,28 @@ class Flow:
         stored = self._entry(storage)
         stored.places[_place(tensor)] = (version, record)
         stored.sources = (record,)
+
+    def follow(self, output: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
+        """`derive` for what nearly every call of a model is: torch's own tensors and numbers given, one tensor made. `False` when it is not that.
+
+        Runs between two operations of the model, whose values have just pushed this code out of the processor's caches: it is short.
+        """
+        storage, known = _storage(output), self._stored
+        if id(storage) in known:  # a view
+            return True
+        found: tuple[int, ...] = ()
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            kind = type(value)
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                stored = known.get(id(_storage(value)))
+                if stored is not None:
+                    sources = self._sources(stored, value)
+                    found = found + tuple(record for record in sources if record not in found) if found else sources
+            elif kind not in PLAIN:
+                return False
+        if found and storage is not None:
+            self._entry(storage).sources = found[:MOST_SOURCES]
+        return True
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether it lies in a storage that something is known of."""

@@ -42,13 +42,10 @@ class FunctionMode(TorchFunctionMode):
             return output  # a shape, a dtype, a number
         if look is None and not in_place and self._flow and type(output) is torch.Tensor:
             began = time.perf_counter_ns()
-            # A view of something known is that; nothing else has to be asked.
-            if not run.flow.knows(output):
-                with run.aside():
-                    self._follow(args, kwargs, output, in_place)
-            else:
-                run.paused_ns += time.perf_counter_ns() - began
-            return output
+            followed = run.flow.follow(output, args, kwargs)
+            run.paused_ns += time.perf_counter_ns() - began
+            if followed:
+                return output
         with run.aside():
             if self._flow:
                 self._follow(args, kwargs, output, in_place)
