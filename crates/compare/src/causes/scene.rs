@@ -85,7 +85,7 @@ pub(super) const MOST_ELEMENTS: usize = 1 << 22;
 /// Elements of a part of a larger one.
 const PART: usize = 1 << 20;
 /// Values kept in all, 8 bytes each.
-const KEPT: usize = 1 << 24;
+const KEPT: usize = 3 << 22;
 
 pub struct Scene<'a> {
     plan: &'a Plan,
@@ -110,6 +110,8 @@ struct Cache {
     arrays: HashMap<(bool, usize), Arc<Array>>,
     order: VecDeque<Key>,
     kept: usize,
+    /// Whether a cap is possible, of pairs that were looked at.
+    capped: HashMap<usize, bool>,
     /// Of pairs, both sides; small enough to be kept for good.
     sketches: HashMap<usize, Option<[Arc<[f64]>; 2]>>,
 }
@@ -285,6 +287,14 @@ impl<'a> Scene<'a> {
         let sketch = read();
         self.cache().sketches.insert(pair, sketch.clone());
         sketch
+    }
+
+    pub(super) fn may_be_capped(&self, pair: usize) -> Option<bool> {
+        self.cache().capped.get(&pair).copied()
+    }
+
+    pub(super) fn tell_capped(&self, pair: usize, possible: bool) {
+        self.cache().capped.insert(pair, possible);
     }
 
     /// Single values of a pair's reference.

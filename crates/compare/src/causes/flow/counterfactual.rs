@@ -84,8 +84,7 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
 /// of a coarse dtype, but all in one way.
 pub(super) fn capped(site: &Site<'_>) -> Option<Confirmed> {
     let (reference, candidate) = (&site.out.reference, &site.out.candidate);
-    let step = (reference.len() / CAPPED_SAMPLE).max(1) | 1;
-    let picked: Vec<(f64, f64)> = reference.iter().zip(candidate).step_by(step).map(|(r, c)| (*r, *c)).collect();
+    let picked = some_of(site);
     if !shrinks(&picked) {
         return None;
     }
@@ -103,8 +102,22 @@ pub(super) fn capped(site: &Site<'_>) -> Option<Confirmed> {
     })
 }
 
+/// Whether a look at some values leaves a cap possible.
+pub(super) fn may_be_capped(site: &Site<'_>) -> bool {
+    shrinks(&some_of(site))
+}
+
+fn some_of(site: &Site<'_>) -> Vec<(f64, f64)> {
+    let (reference, candidate) = (&site.out.reference, &site.out.candidate);
+    let step = (reference.len() / CAPPED_SAMPLE).max(1) | 1;
+    reference.iter().zip(candidate).step_by(step).map(|(r, c)| (*r, *c)).collect()
+}
+
 /// Values that the cap is fitted to.
 const CAPPED_SAMPLE: usize = 1 << 11;
+
+/// How many errors of a correlation it must be above: nothing but a cap does that in one way everywhere.
+const CLEARLY: f64 = 4.0;
 
 /// A cap takes `r³ / 3cap²` off a value: whether something like that is gone, at a glance.
 fn shrinks(picked: &[(f64, f64)]) -> bool {
@@ -116,7 +129,7 @@ fn shrinks(picked: &[(f64, f64)]) -> bool {
         yy += y * y;
     }
     // Unrelated, their correlation would be about one over the root of how many there are.
-    xy > 0.0 && xy * xy > 16.0 * xx * yy / picked.len().max(1) as f64
+    xy > 0.0 && xy * xy > CLEARLY * CLEARLY * xx * yy / picked.len().max(1) as f64
 }
 
 /// Errors that a coefficient must be away from 0 where the number it belongs to was fitted.

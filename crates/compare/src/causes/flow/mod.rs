@@ -215,6 +215,7 @@ pub(super) fn every(scene: &Scene<'_>) -> Vec<Option<Flow>> {
 /// Finds what a pair was computed by and whether the candidate follows it; `None` when no formula makes the reference.
 pub(super) fn of_pair(scene: &Scene<'_>, pair: usize) -> Option<Flow> {
     let site = Site::new(scene, pair)?;
+    scene.tell_capped(pair, counterfactual::may_be_capped(&site));
     let entry = &scene.entries()[pair];
     let mut chosen: Option<(Learned, Measures, Measures)> = None;
     // One tensor under two names makes two formulas of the reference; the candidate, where they differ, says which it is.
@@ -241,6 +242,10 @@ pub(super) fn of_pair(scene: &Scene<'_>, pair: usize) -> Option<Flow> {
 
 /// A softcap that the candidate has and the reference has not, where the op is not known.
 pub(super) fn capped(scene: &Scene<'_>, pair: usize) -> Option<Confirmed> {
+    // Asked of pairs that were read before; reading them again takes longer than looking.
+    if scene.may_be_capped(pair) == Some(false) {
+        return None;
+    }
     counterfactual::capped(&Site::new(scene, pair)?)
 }
 

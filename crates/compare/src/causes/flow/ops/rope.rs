@@ -78,24 +78,31 @@ impl Op for Rope {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
         let dims = &site.out.dims;
         let Some(&channels) = dims.last().filter(|channels| **channels >= 4 && **channels % 2 == 0) else { return Vec::new() };
+        // One head at each position could be turned to anything of its length.
+        let heads = site.out.reference.len() / channels;
+        let axes: Vec<usize> = (0..dims.len() - 1).filter(|axis| dims[*axis] > 1 && heads >= 2 * dims[*axis]).collect();
+        if axes.is_empty() {
+            return Vec::new();
+        }
+        let lengths = norms(&site.out.reference[..site.out.reference.len().min(FEW_ROWS * channels)], channels);
         let mut learned = Vec::new();
         for &input in &site.before {
             if site.scene.entries()[input].dims != *dims {
                 continue;
             }
-            let Some(first) = site.scene.beginning(input, FEW_ROWS * channels) else { continue };
-            if !same_norms(&first, &site.out.reference[..first.len()], channels, site.floor[1]) {
+            let keeps_lengths = |rows: usize| {
+                let first = site.scene.beginning(input, rows * channels);
+                first.is_some_and(|first| roughly(norms(&first, channels).into_iter(), lengths.iter().copied(), site.floor[1]))
+            };
+            // A few heads rule out nearly every input.
+            if !keeps_lengths(FEWEST_ROWS) || !keeps_lengths(FEW_ROWS) {
                 continue;
             }
             let Some(loaded) = site.load(input) else { continue };
-            for axis in (0..dims.len() - 1).filter(|axis| dims[*axis] > 1) {
+            for axis in axes.iter().copied() {
                 for pairing in [Pairing::Halves, Pairing::Neighbours] {
-                    for turned in [channels, channels / 2, channels / 4] {
+                    for turned in [channels, channels / 2, channels / 4].into_iter().filter(|turned| *turned >= 2 && turned % 2 == 0) {
                         let plan = Plan { pairing, channels, turned, axis: Axis::of(dims, axis) };
-                        // One head at each position could be turned to anything of its length.
-                        if turned < 2 || turned % 2 == 1 || site.out.reference.len() / channels < 2 * dims[axis] {
-                            continue;
-                        }
                         learned.extend(made(site, input, &loaded, plan));
                     }
                 }
@@ -107,12 +114,11 @@ impl Op for Rope {
 
 /// Heads whose lengths are compared before all of them are read.
 const FEW_ROWS: usize = 64;
+const FEWEST_ROWS: usize = 4;
 
-/// Rotation keeps the length of every head.
-fn same_norms(from: &[f64], to: &[f64], channels: usize, tolerance: f64) -> bool {
-    let norm = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt();
-    let rows = |values: &[f64]| values.chunks_exact(channels).map(norm).collect::<Vec<_>>();
-    roughly(rows(from).into_iter(), rows(to).into_iter(), tolerance)
+/// The length of every head, which rotation keeps.
+fn norms(values: &[f64], channels: usize) -> Vec<f64> {
+    values.chunks_exact(channels).map(|row| row.iter().map(|x| x * x).sum::<f64>().sqrt()).collect()
 }
 
 fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, plan: Plan) -> Option<Learned> {
