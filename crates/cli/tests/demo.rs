@@ -84,3 +84,12 @@ fn a_slip_in_a_name_is_told_with_the_name_meant() {
     let told = Folder::new().run(&["demo", "--fault", "rope_theta", "--model", "gpt2"]);
     assert!(told.contains("it needs rotary positions (--model llama or moe)"), "{told}");
 }
+
+#[test]
+fn what_later_ops_undo_is_harmless() {
+    let folder = Folder::new();
+    for fault in ["mlp_channels", "norm_folded", "heads_together"] {
+        let said = folder.run(&["demo", "--fault", fault, "--print"]);
+        assert!(said.contains("\nAGREE: ") && said.contains("harmless"), "{fault}: {said}");
+    }
+}

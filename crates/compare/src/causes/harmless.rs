@@ -25,9 +25,11 @@ const ALL: f64 = 0.99;
 const PASSED_ON: f64 = 0.5;
 
 /// Where no op is known to take what diverged, only tensors this far below the floor say that it was undone: a difference that is drowned
-/// stays near it. Or those that are no further apart than what came before.
+/// stays near it. Or those that are no further apart than what came before, or that have next to nothing of the difference: no stream is so
+/// much larger than what is added to it.
 const CALM: f64 = 0.25;
 const AS_BEFORE: f64 = 2.0;
+const NEXT_TO_NOTHING: f64 = 1e-4;
 
 /// `examine` says why a pair differs that has no causes yet, because it inherited its difference.
 pub(super) fn mark(report: &mut Report, flows: &[Option<Flow>], examine: impl Fn(usize) -> Vec<Cause>) {
@@ -140,9 +142,12 @@ fn agrees_at(report: &Report, flows: &[Option<Flow>], group: &[usize], last_grou
     let first = *group.first()?;
     let computed = |pair: &&PairReport| !pair.parameter;
     let before = report.pairs[..first].iter().filter(computed).filter_map(whole).fold(0.0, f64::max);
+    // The gentlest of them: what is left of any must be next to nothing.
+    let difference = group.iter().filter_map(|at| whole(&report.pairs[*at])).fold(f64::INFINITY, f64::min);
     let calm = |pair: &PairReport| {
         let floor = noise::floor(pair.dtypes, 0).map_or(0.0, |floor| floor[0]);
-        pair.verdict.agrees() && whole(pair).is_none_or(|whole| whole <= (CALM * floor).max(AS_BEFORE * before))
+        let most = (CALM * floor).max(AS_BEFORE * before).max(NEXT_TO_NOTHING * difference);
+        pair.verdict.agrees() && whole(pair).is_none_or(|whole| whole <= most)
     };
     let mut after = report.pairs[last + 1..].iter().filter(computed).peekable();
     let next = after.peek()?.name.clone();
