@@ -161,6 +161,11 @@ fn passed_on(scene: &Scene<'_>, at: usize, flows: &[Option<Flow>], kind: &str, k
 /// the difference is no more than what came from upstream. A whole run on that grid was only recorded in a wider dtype.
 fn is_coarser(scene: &Scene<'_>, at: usize, flow: Option<&Flow>) -> bool {
     let coarse = |at: usize| {
+        // A few scattered values rule it out nearly always, without reading the rest.
+        let dtypes = scene.entries()[at].dtypes;
+        if scene.sketch(at).is_some_and(|[_, candidate]| !super::values::may_lie_on_a_grid(&candidate, &dtypes)) {
+            return None;
+        }
         let loaded = scene.load(at)?;
         let found = super::values::ROUNDED.examine(&Case::new(scene, at, &loaded)).ok()?;
         let found = found.into_iter().next()?;

@@ -85,7 +85,7 @@ pub(super) const MOST_ELEMENTS: usize = 1 << 22;
 /// Elements of a part of a larger one.
 const PART: usize = 1 << 20;
 /// Values kept in all, 8 bytes each.
-const KEPT: usize = 3 << 22;
+const KEPT: usize = 1 << 23;
 
 pub struct Scene<'a> {
     plan: &'a Plan,

@@ -116,20 +116,20 @@ fn some_of(site: &Site<'_>) -> Vec<(f64, f64)> {
 /// Values that the cap is fitted to.
 const CAPPED_SAMPLE: usize = 1 << 11;
 
-/// How many errors of a correlation it must be above: nothing but a cap does that in one way everywhere.
+/// How many errors it must be above: nothing but a cap does that in one way everywhere.
 const CLEARLY: f64 = 4.0;
 
 /// A cap takes `r³ / 3cap²` off a value: whether something like that is gone, at a glance.
 fn shrinks(picked: &[(f64, f64)]) -> bool {
-    let (mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0);
+    let (mut sum, mut squares) = (0.0, 0.0);
     for (r, c) in picked.iter().filter(|(r, c)| r.is_finite() && c.is_finite()) {
-        let (x, y) = (r * r * r, r - c);
-        xy += x * y;
-        xx += x * x;
-        yy += y * y;
+        let product = r * r * r * (r - c);
+        sum += product;
+        squares += product * product;
     }
-    // Unrelated, their correlation would be about one over the root of how many there are.
-    xy > 0.0 && xy * xy > CLEARLY * CLEARLY * xx * yy / picked.len().max(1) as f64
+    // Unrelated, the products would have any sign, and their sum the size of one of them times the root of how many there are: also where
+    // noise grows with the values, as rounding does.
+    sum > 0.0 && sum * sum > CLEARLY * CLEARLY * squares
 }
 
 /// Errors that a coefficient must be away from 0 where the number it belongs to was fitted.

@@ -24,6 +24,7 @@ mod scale;
 
 use super::Hypothesis;
 
+pub(super) use rounded::may_lie_on_a_grid;
 pub(super) use sampling::spread;
 
 /// The one that is also asked whether a tensor has less precision than its neighbours.
