@@ -109,6 +109,7 @@ impl Listening {
                 Failure::new(format!("cannot listen on {host}, port {}: {error}", self.port))
                     .hint("choose another port with --port N, or any with --port 0")
             })?;
+            let stopped = stopped();
             let port = listener.local_addr()?.port();
             let url = address(host, port, token.as_deref());
             if opening.json {
@@ -120,7 +121,7 @@ impl Listening {
             if !self.no_open {
                 open_browser(&url);
             }
-            serve(listener, app, stopped()).await;
+            serve(listener, app, stopped).await;
             anyhow::Ok(())
         })?;
         // What is still being measured ends with the process.
@@ -215,19 +216,22 @@ fn default_state() -> anyhow::Result<PathBuf> {
     Ok(home.join(".local/state/twinscope"))
 }
 
-/// SIGINT or SIGTERM.
-async fn stopped() {
+/// SIGINT or SIGTERM, from the moment this is called: whoever reads the address may send one at once.
+fn stopped() -> impl Future<Output = ()> {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        let Ok(mut term) = signal(SignalKind::terminate()) else { return std::future::pending().await };
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            _ = term.recv() => {}
+        let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+        async move {
+            let (Ok(mut int), Ok(mut term)) = signals else { return std::future::pending().await };
+            tokio::select! {
+                _ = int.recv() => {}
+                _ = term.recv() => {}
+            }
         }
     }
     #[cfg(not(unix))]
-    {
+    async {
         let _ = tokio::signal::ctrl_c().await;
     }
 }

@@ -15,8 +15,9 @@ use crate::{
     verdict::{Origin, Verdict},
 };
 
-/// Kinds that lose nothing: another op can turn them back.
-const UNDONE: [&str; 9] = ["permuted", "transposed", "rotated", "swapped", "channel_scale", "scale", "negated", "shifted", "offset"];
+/// Kinds that lose nothing: another op can turn them back. A bias that is missing is none of them: attention cancels that of the keys, and it is
+/// missing all the same.
+const UNDONE: [&str; 8] = ["permuted", "transposed", "rotated", "swapped", "channel_scale", "scale", "negated", "shifted"];
 
 /// A cause explains everything.
 const ALL: f64 = 0.99;
@@ -142,10 +143,8 @@ fn agrees_at(report: &Report, flows: &[Option<Flow>], group: &[usize], last_grou
     let first = *group.first()?;
     let computed = |pair: &&PairReport| !pair.parameter;
     let before = report.pairs[..first].iter().filter(computed).filter_map(whole).fold(0.0, f64::max);
-    // The gentlest of them: what is left of any must be next to nothing. A term that is missing cancels where it is the same for all keys, but
-    // is missing all the same.
-    let missing = group.iter().any(|at| report.pairs[*at].causes.first().is_some_and(|cause| cause.kind == "offset"));
-    let difference = if missing { 0.0 } else { group.iter().filter_map(|at| whole(&report.pairs[*at])).fold(f64::INFINITY, f64::min) };
+    // The gentlest of them: what is left of any must be next to nothing.
+    let difference = group.iter().filter_map(|at| whole(&report.pairs[*at])).fold(f64::INFINITY, f64::min);
     let calm = |pair: &PairReport| {
         let floor = noise::floor(pair.dtypes, 0).map_or(0.0, |floor| floor[0]);
         let most = (CALM * floor).max(AS_BEFORE * before).max(NEXT_TO_NOTHING * difference);
