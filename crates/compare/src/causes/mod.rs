@@ -10,6 +10,7 @@ pub mod case;
 pub mod constants;
 mod flow;
 pub mod functions;
+mod glimpse;
 mod harmless;
 mod own;
 mod part;
@@ -19,6 +20,7 @@ mod scene;
 mod score;
 #[cfg(test)]
 pub(crate) mod testing;
+mod thin;
 mod values;
 
 pub use case::{Case, Class, Examined, Explanation, Hypothesis};
@@ -266,7 +268,7 @@ pub struct Explained {
 /// against what it is. Where that proves nothing, reference against candidate. Where it is not known, errors as large as those `given` by
 /// the inputs are noise.
 fn examine_pair(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>, given: Option<Measures>) -> Examination {
-    let Some(loaded) = scene.load(pair) else { return examine_parts(scene, pair) };
+    let Some(loaded) = scene.load(pair) else { return examine_parts(scene, pair, flow) };
     let mut case = Case::new(scene, pair, &loaded);
     if let (Some(given), None) = (given, flow) {
         case.noise = std::array::from_fn(|i| case.noise[i].max(given[i]));
@@ -282,12 +284,13 @@ fn examine_pair(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>, given
         order(&mut plain.found);
     }
     let Some(flow) = flow.filter(|flow| !flow.follows() || flow.confirmed.is_some()) else { return plain };
-    let own = Case { reference: &flow.expected, noise: flow.bound, ..case };
+    let is_made = !flow.expected.is_empty();
+    let own = if is_made { Case { reference: &flow.expected, noise: flow.bound, ..case } } else { case };
     if let Some(confirmed) = &flow.confirmed {
         plain.found.push(confirmed_by(&own, confirmed));
         order(&mut plain.found);
     }
-    if plain.found.first().is_some_and(|best| best.score.proven) {
+    if !is_made || plain.found.first().is_some_and(|best| best.score.proven) {
         return plain;
     }
     let from_inputs = examine(&own);
@@ -315,11 +318,16 @@ fn doubt(examination: &mut Examination, noise: Measures, given: Measures) {
 
 /// A pair too large to be read whole: parts of it, until one proves something. What is said then holds for that part, and the details say
 /// how much it is.
-fn examine_parts(scene: &Scene<'_>, pair: usize) -> Examination {
+fn examine_parts(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>) -> Examination {
     let mut best = Examination::default();
     let whole: usize = scene.entries()[pair].dims.iter().product();
     for part in scene.load_parts(pair, scene.entries()[pair].worst) {
-        let mut examination = examine(&Case::new(scene, pair, &part));
+        let case = Case::new(scene, pair, &part);
+        let mut examination = examine(&case);
+        if let Some(confirmed) = flow.and_then(|flow| flow.confirmed.as_ref()) {
+            examination.found.push(confirmed_by(&case, &flow::Confirmed { predicted: Vec::new(), ..confirmed.clone() }));
+            order(&mut examination.found);
+        }
         for found in &mut examination.found {
             found.explanation.details["looked_at"] = part.reference.len().into();
             found.explanation.details["of"] = whole.into();
@@ -350,12 +358,16 @@ fn confirmed_by(case: &Case<'_>, confirmed: &flow::Confirmed) -> Found {
         freedom: if confirmed.kind == "wrong_tensor" { 2 } else { 0 },
         predicted: case::Predicted::Values(confirmed.predicted.clone()),
     };
+    let share = case::Predicted::Share { explained: (1.0 - (1.0 - confirmed.coefficient).abs()).max(0.0), proven: true };
+    if confirmed.predicted.is_empty() {
+        explanation.predicted = share;
+        return Found { score: score(case, &explanation), explanation };
+    }
     let mut found = score(case, &explanation);
     // Left beyond rounding it is only near the truth.
     let rounding = found.left.iter().zip(case.noise).all(|(left, noise)| *left <= score::SLACK * noise);
     if !found.proven && rounding {
-        let share = (1.0 - (1.0 - confirmed.coefficient).abs()).max(0.0);
-        explanation.predicted = case::Predicted::Share { explained: share, proven: true };
+        explanation.predicted = share;
         found = score(case, &explanation);
     }
     Found { explanation, score: found }

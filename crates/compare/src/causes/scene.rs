@@ -2,7 +2,12 @@
 //!
 //! Arrays are read when asked for and kept while there is room, so a run of any size costs a bounded amount of memory.
 
-use super::{array::Array, part};
+use super::{
+    array::{Array, energy},
+    glimpse::{self, Glimpse},
+    part,
+    thin::{self, Thin},
+};
 use crate::{
     engine::Plan,
     layout::{self, Which},
@@ -87,15 +92,32 @@ const PART: usize = 1 << 20;
 /// Values kept in all, 8 bytes each.
 const KEPT: usize = 1 << 23;
 
+/// Rows up to which the quiet ones are looked for, by this many values of each in up to this many pairs.
+const QUIET_ROWS: usize = 1 << 14;
+const QUIET_CHANNELS: usize = 16;
+const QUIET_PAIRS: usize = 64;
+
 pub struct Scene<'a> {
     plan: &'a Plan,
     reference: &'a Side<'a>,
     candidate: &'a Side<'a>,
-    steps: Vec<Option<Vec<layout::Step>>>,
-    entries: Vec<Entry>,
-    cache: Mutex<Cache>,
+    steps: Arc<[Option<Vec<layout::Step>>]>,
+    entries: Arc<[Entry]>,
+    cache: Arc<Mutex<Cache>>,
     /// Pairs whose candidate is another than the layout made.
     instead: Mutex<HashMap<usize, Arc<Loaded>>>,
+    /// The same scene with some rows of all tensors that have so many; `None` where too few would be left out.
+    thinned: Mutex<HashMap<usize, Option<Thinned>>>,
+    /// Set in those.
+    thin: Option<Thin>,
+}
+
+/// What a scene of some rows has of its own.
+#[derive(Clone)]
+struct Thinned {
+    thin: Thin,
+    entries: Arc<[Entry]>,
+    cache: Arc<Mutex<Cache>>,
 }
 
 impl std::fmt::Debug for Scene<'_> {
@@ -112,7 +134,9 @@ struct Cache {
     kept: usize,
     /// Whether a cap is possible, of pairs that were looked at.
     capped: HashMap<usize, bool>,
-    /// Of pairs, both sides; small enough to be kept for good.
+    /// Of references, small enough to be kept for good.
+    glimpses: HashMap<usize, Option<Arc<Glimpse>>>,
+    /// Of pairs, both sides; small enough too.
     sketches: HashMap<usize, Option<[Arc<[f64]>; 2]>>,
 }
 
@@ -124,7 +148,7 @@ enum Key {
 
 impl<'a> Scene<'a> {
     pub fn new(plan: &'a Plan, reference: &'a Side<'a>, candidate: &'a Side<'a>, report: &Report) -> Self {
-        let steps = report.pairs.iter().map(|pair| pair.layout.as_ref().map(|layout| layout.steps.clone())).collect();
+        let steps: Vec<_> = report.pairs.iter().map(|pair| pair.layout.as_ref().map(|layout| layout.steps.clone())).collect();
         let mut entries: Vec<Entry> = report
             .pairs
             .iter()
@@ -144,7 +168,17 @@ impl<'a> Scene<'a> {
         for (pair, inputs) in inputs(plan, reference) {
             entries[pair].inputs = Some(inputs);
         }
-        Self { plan, reference, candidate, steps, entries, cache: Mutex::default(), instead: Mutex::default() }
+        Self {
+            plan,
+            reference,
+            candidate,
+            steps: steps.into(),
+            entries: entries.into(),
+            cache: Arc::default(),
+            instead: Mutex::default(),
+            thinned: Mutex::default(),
+            thin: None,
+        }
     }
 
     /// The pairs, in execution order.
@@ -160,10 +194,9 @@ impl<'a> Scene<'a> {
         if let Some(loaded) = self.cache().loaded.get(&pair) {
             return Some(loaded.clone());
         }
-        let (reference, candidate) = self.parts(pair)?;
-        let aligned = layout::apply(self.steps.get(pair)?.as_ref()?, &reference, &candidate).ok()?;
-        let Array { dims, values } = Array::read(&*aligned.reference, MOST_ELEMENTS)?;
-        let candidate = Array::read(&*aligned.candidate, MOST_ELEMENTS)?.values;
+        let [reference, candidate] = self.aligned(pair)?;
+        let Array { dims, values } = Array::read(&*reference, MOST_ELEMENTS)?;
+        let candidate = Array::read(&*candidate, MOST_ELEMENTS)?.values;
         let loaded = Arc::new(Loaded { dims, reference: values, candidate });
         let mut cache = self.cache();
         cache.loaded.insert(pair, loaded.clone());
@@ -184,18 +217,90 @@ impl<'a> Scene<'a> {
     /// in one of them: neighbouring indices of the outermost axis around `worst`, and all of them with a few of the innermost.
     pub(super) fn load_parts(&self, pair: usize, worst: Option<u64>) -> Vec<Loaded> {
         let read = || {
-            let (reference, candidate) = self.parts(pair)?;
-            let aligned = layout::apply(self.steps.get(pair)?.as_ref()?, &reference, &candidate).ok()?;
+            let [reference, candidate] = self.aligned(pair)?;
             let dims = &self.entries[pair].dims;
             let plans = [part::outer(dims, PART, worst.unwrap_or(0)), part::inner(dims, PART)];
             let both = plans.into_iter().flatten().filter_map(|plan| {
-                let reference = plan.read(&*aligned.reference)?;
-                let candidate = plan.read(&*aligned.candidate)?;
+                let (reference, candidate) = (plan.read(&*reference)?, plan.read(&*candidate)?);
                 Some(Loaded { dims: plan.dims, reference, candidate })
             });
             Some(both.collect())
         };
         read().unwrap_or_default()
+    }
+
+    /// Both sides of a pair as one tensor each, reference first.
+    fn aligned(&self, pair: usize) -> Option<[Box<dyn Operand>; 2]> {
+        let (reference, candidate) = self.parts(pair)?;
+        let aligned = layout::apply(self.steps(pair)?, &reference, &candidate).ok()?;
+        let both = [aligned.reference, aligned.candidate];
+        match &self.thin {
+            Some(thin) if !self.entries[pair].parameter => {
+                let [reference, candidate] = both;
+                Some([thin.rows(reference)?, thin.rows(candidate)?])
+            }
+            _ => Some(both),
+        }
+    }
+
+    /// The scene in which of a pair, and of all that have as many rows, only some rows are left; `None` where that is not worth it.
+    pub(super) fn thinned(&self, pair: usize) -> Option<Self> {
+        if self.thin.is_some() || !self.instead.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return None;
+        }
+        let (rows, _) = thin::rows_of(&self.entries[pair].dims)?;
+        let mut thinned = self.thinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let Thinned { thin, entries, cache } = thinned.entry(rows).or_insert_with(|| self.thin_to(rows)).clone()?;
+        // Too wide to be among them.
+        if entries[pair].dims.is_empty() {
+            return None;
+        }
+        let Self { plan, reference, candidate, ref steps, .. } = *self;
+        let (instead, thinned) = (Mutex::default(), Mutex::default());
+        Some(Self { plan, reference, candidate, steps: steps.clone(), entries, cache, instead, thinned, thin: Some(thin) })
+    }
+
+    fn thin_to(&self, rows: usize) -> Option<Thinned> {
+        let alike: Vec<usize> = (0..self.entries.len())
+            .filter(|at| !self.entries[*at].parameter && thin::rows_of(&self.entries[*at].dims).is_some_and(|(own, _)| own == rows))
+            .collect();
+        let mut widths: HashMap<usize, usize> = HashMap::new();
+        alike.iter().filter_map(|at| self.entries[*at].dims.last()).for_each(|width| *widths.entry(*width).or_default() += 1);
+        let (width, _) = widths.into_iter().max_by_key(|(width, count)| (*count, *width))?;
+        let thin = Thin::of(rows, width, || self.quietness(&alike, rows))?;
+        let mut entries = self.entries.to_vec();
+        for entry in entries.iter_mut().filter(|entry| !entry.parameter) {
+            entry.dims = thin.dims(&entry.dims).unwrap_or_default();
+        }
+        Some(Thinned { thin, entries: entries.into(), cache: Arc::default() })
+    }
+
+    /// How quiet each row is where it is quietest beside the others, by a few values of each; `None` where there are too many rows.
+    fn quietness(&self, pairs: &[usize], rows: usize) -> Option<Vec<f64>> {
+        if rows > QUIET_ROWS {
+            return None;
+        }
+        let mut least = vec![f64::INFINITY; rows];
+        let step = pairs.len().div_ceil(QUIET_PAIRS).max(1);
+        let (mut scratch, mut run) = (Vec::new(), Vec::new());
+        for &pair in pairs.iter().step_by(step) {
+            let Some([reference, _]) = self.aligned(pair) else { continue };
+            let width = self.entries[pair].dims.last().copied().unwrap_or(0);
+            let count = width.min(QUIET_CHANNELS);
+            let mut sizes = Vec::with_capacity(rows);
+            for row in 0..rows {
+                let channel = (row * 7919) % (width - count + 1);
+                if !reference.f64_values((row * width + channel) as u64, count, &mut scratch, &mut run) {
+                    break;
+                }
+                sizes.push(energy(&run));
+            }
+            let mean = sizes.iter().sum::<f64>() / rows as f64;
+            if sizes.len() == rows && mean > 0.0 {
+                least.iter_mut().zip(sizes).for_each(|(least, size)| *least = least.min(size / mean));
+            }
+        }
+        Some(least)
     }
 
     /// The tensors of a pair as they lie in the files: several where it was put together from ranks or pieces.
@@ -280,9 +385,8 @@ impl<'a> Scene<'a> {
             return known.clone();
         }
         let read = || {
-            let (reference, candidate) = self.parts(pair)?;
-            let aligned = layout::apply(self.steps.get(pair)?.as_ref()?, &reference, &candidate).ok()?;
-            Some([at_scattered(&*aligned.reference)?, at_scattered(&*aligned.candidate)?])
+            let [reference, candidate] = self.aligned(pair)?;
+            Some([at_scattered(&*reference)?, at_scattered(&*candidate)?])
         };
         let sketch = read();
         self.cache().sketches.insert(pair, sketch.clone());
@@ -302,11 +406,10 @@ impl<'a> Scene<'a> {
         if let Some(loaded) = self.cache().loaded.get(&pair) {
             return Some(places.iter().map(|at| loaded.reference[*at]).collect());
         }
-        let (reference, candidate) = self.parts(pair)?;
-        let aligned = layout::apply(self.steps.get(pair)?.as_ref()?, &reference, &candidate).ok()?;
+        let [reference, _] = self.aligned(pair)?;
         let (mut scratch, mut one, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for at in places {
-            aligned.reference.f64_values(*at as u64, 1, &mut scratch, &mut one).then_some(())?;
+            reference.f64_values(*at as u64, 1, &mut scratch, &mut one).then_some(())?;
             values.extend_from_slice(&one);
         }
         Some(values)
@@ -317,12 +420,22 @@ impl<'a> Scene<'a> {
         if let Some(loaded) = self.cache().loaded.get(&pair) {
             return Some(loaded.reference[..count.min(loaded.reference.len())].to_vec());
         }
-        let (reference, candidate) = self.parts(pair)?;
-        let aligned = layout::apply(self.steps.get(pair)?.as_ref()?, &reference, &candidate).ok()?;
-        let count = count.min(usize::try_from(aligned.reference.len()).ok()?);
+        let [reference, _] = self.aligned(pair)?;
+        let count = count.min(usize::try_from(reference.len()).ok()?);
         let mut values = Vec::new();
-        aligned.reference.f64_values(0, count, &mut Vec::new(), &mut values).then_some(())?;
+        reference.f64_values(0, count, &mut Vec::new(), &mut values).then_some(())?;
         Some(values)
+    }
+
+    /// The first rows of a pair's reference.
+    pub(super) fn glimpse(&self, pair: usize) -> Option<Arc<Glimpse>> {
+        if let Some(known) = self.cache().glimpses.get(&pair) {
+            return known.clone();
+        }
+        let channels = self.entries[pair].dims.last().copied().filter(|channels| *channels > 0)?;
+        let glimpse = self.beginning(pair, glimpse::ROWS * channels).map(|rows| Arc::new(Glimpse::of(&rows, channels)));
+        self.cache().glimpses.insert(pair, glimpse.clone());
+        glimpse
     }
 
     /// All values of a sketched tensor.

@@ -6,7 +6,7 @@
 //! make plain errors far too small. The same regression on the reference's side must give 0.
 
 use super::{
-    Site, of,
+    MOST_WORK, Site, of,
     ops::{Learned, Picked, Variant},
 };
 use crate::{
@@ -26,7 +26,7 @@ pub(crate) struct Confirmed {
     /// The regression's coefficient and its jackknife error.
     pub(crate) coefficient: f64,
     pub(crate) error: f64,
-    /// What the alternative makes of the candidate's inputs.
+    /// What the alternative makes of the candidate's inputs; empty where all of it is too much.
     pub(crate) predicted: Vec<f64>,
 }
 
@@ -45,15 +45,19 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
     }
     let some = learned.telling.clone().unwrap_or_else(|| site.sample());
     let picked = Picked::These(&some);
-    let recorded = |side: Which| picked.of(of(&site.out, side), site.width());
+    let recorded = |side: Which| picked.of(of(site.out.whole(), side), site.width());
     let candidate = recorded(Which::Candidate);
     let expected = (learned.predict)(Which::Candidate, picked)?;
     if candidate.iter().zip(&expected).all(|(c, e)| c == e) {
         return None;
     }
     let (reference, made) = (recorded(Which::Reference), (learned.predict)(Which::Reference, picked)?);
+    let few = Few::of(site, learned, &some);
     let mut best: Option<(f64, Fit, &Variant)> = None;
     for variant in &learned.variants {
+        if few.as_ref().is_some_and(|few| few.rule_out(site, variant)) {
+            continue;
+        }
         let Some(predicted) = (variant.predict)(Which::Candidate, picked) else { continue };
         let Some(fit) = regress(site, &candidate, &expected, &predicted) else { continue };
         let near =
@@ -76,9 +80,45 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
         details: variant.details.clone(),
         coefficient: fit.coefficient,
         error: fit.error,
-        predicted: (variant.predict)(Which::Candidate, site.all())?,
+        predicted: if learned.work <= MOST_WORK { (variant.predict)(Which::Candidate, site.all())? } else { Vec::new() },
     })
 }
+
+/// Values from which on a part of them is looked at first, how many those are, and rows at least.
+const MANY: usize = 1 << 15;
+const FEW: usize = 1 << 12;
+const FEW_ROWS: usize = 16;
+
+/// A few of the rows: nearly always the candidate follows the formula itself, and they say so clearly.
+struct Few {
+    rows: Vec<usize>,
+    candidate: Vec<f64>,
+    expected: Vec<f64>,
+}
+
+impl Few {
+    fn of(site: &Site<'_>, learned: &Learned, some: &[usize]) -> Option<Self> {
+        let width = site.width();
+        let count = (FEW / width).max(FEW_ROWS);
+        if some.len() * width < MANY || some.len() < 2 * count {
+            return None;
+        }
+        let rows: Vec<usize> = some.iter().copied().step_by(some.len() / count).collect();
+        let picked = Picked::These(&rows);
+        let (candidate, expected) = (picked.of(&site.out.candidate, width).into_owned(), (learned.predict)(Which::Candidate, picked)?);
+        Some(Self { rows, candidate, expected })
+    }
+
+    /// Whether they say that the candidate does not follow a variant.
+    fn rule_out(&self, site: &Site<'_>, variant: &Variant) -> bool {
+        let predicted = (variant.predict)(Which::Candidate, Picked::These(&self.rows));
+        let fit = predicted.and_then(|predicted| regress(site, &self.candidate, &self.expected, &predicted));
+        fit.is_some_and(|fit| (fit.coefficient - 1.0).abs() > NEAR_ONE + CERTAIN * fit.error)
+    }
+}
+
+/// Errors beyond which a few rows are believed: they have few errors to say how large those are.
+const CERTAIN: f64 = 8.0;
 
 /// A cap on what the reference has, of an op that is not known: logits, scores. A cap far beyond the values bends them by less than the noise
 /// of a coarse dtype, but all in one way.
@@ -145,7 +185,7 @@ struct Fit {
 
 /// Rounding is relative to each value, so each is weighted by its size, small ones as if they were a tenth of the typical one.
 fn regress(site: &Site<'_>, out: &[f64], f0: &[f64], h: &[f64]) -> Option<Fit> {
-    let features = site.out.dims.last().copied().filter(|features| *features > 0)?;
+    let features = site.dims().last().copied().filter(|features| *features > 0)?;
     let rows = out.len() / features;
     if rows < FEWEST_BLOCKS {
         return None;

@@ -12,14 +12,14 @@ pub(super) mod rows;
 #[cfg(test)]
 mod tests;
 
-use super::{Loaded, Scene, array::rms, case::splitmix};
+use super::{Loaded, Scene, array::rms, case::splitmix, scene::MOST_ELEMENTS};
 use crate::{
     layout::Which,
     noise::{Measures, Rowwise, floor_unit},
     verdict::Verdict,
 };
 use rayon::prelude::*;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub(super) use counterfactual::Confirmed;
 pub(super) use ops::{Learned, Picked, Predict};
@@ -30,7 +30,7 @@ pub(super) struct Flow {
     pub(super) formula: String,
     /// Pairs it was computed from.
     pub(super) inputs: Vec<usize>,
-    /// What the candidate should be, by its own inputs; empty when it is that and follows no other formula.
+    /// What the candidate should be, by its own inputs; empty when it is that and follows no other formula, and where all of it is too much.
     pub(super) expected: Vec<f64>,
     /// How far it is from that, and how far rounding can be.
     pub(super) off: Measures,
@@ -40,10 +40,20 @@ pub(super) struct Flow {
 }
 
 impl Flow {
+    /// Without values, which are those of some rows.
+    fn of_some(self) -> Self {
+        let confirmed = self.confirmed.map(|confirmed| Confirmed { predicted: Vec::new(), ..confirmed });
+        Self { expected: Vec::new(), confirmed, ..self }
+    }
+
     /// The candidate is what its inputs imply.
     pub(super) fn follows(&self) -> bool {
-        self.off.iter().zip(self.bound).all(|(off, bound)| *off <= bound)
+        within(&self.off, &self.bound)
     }
+}
+
+fn within(off: &Measures, bound: &Measures) -> bool {
+    off.iter().zip(bound).all(|(off, bound)| off <= bound)
 }
 
 /// Units of roundoff that one op's own rounding stays below, by the four measures: an op rounds its output once and a step or two inside.
@@ -60,15 +70,45 @@ fn own_floor(dtype: twinscope_tensor::DType, terms: usize) -> Option<Measures> {
 }
 
 /// A pair whose op is to be found.
+#[derive(Clone)]
 pub(super) struct Site<'a> {
     pub(super) scene: &'a Scene<'a>,
     pub(super) pair: usize,
-    pub(super) out: Arc<Loaded>,
+    pub(super) out: Out<'a>,
     /// Computed tensors before it that may be its inputs, the nearest first.
     pub(super) before: Vec<usize>,
     /// Parameters, wherever they are recorded.
     pub(super) parameters: Vec<usize>,
     pub(super) floor: Measures,
+}
+
+/// The values of a pair, read when they are looked at: most of what is tried is ruled out by a few of them.
+#[derive(Clone)]
+pub(super) struct Out<'a> {
+    scene: &'a Scene<'a>,
+    pair: usize,
+    loaded: Arc<OnceLock<Arc<Loaded>>>,
+}
+
+impl Out<'_> {
+    pub(super) fn whole(&self) -> &Arc<Loaded> {
+        self.loaded.get_or_init(|| {
+            self.scene.load(self.pair).unwrap_or_else(|| {
+                // A file that was cut since its beginning was read: nothing makes these.
+                let dims = self.scene.entries()[self.pair].dims.clone();
+                let nothing = vec![f64::NAN; dims.iter().product()];
+                Arc::new(Loaded { dims, reference: nothing.clone(), candidate: nothing })
+            })
+        })
+    }
+}
+
+impl std::ops::Deref for Out<'_> {
+    type Target = Loaded;
+
+    fn deref(&self) -> &Loaded {
+        self.whole()
+    }
 }
 
 /// How far back inputs are looked for: more than the tensors of one layer, so that its residual is still found.
@@ -81,8 +121,14 @@ impl<'a> Site<'a> {
             return None;
         }
         let floor = own_floor(entry.dtypes[0], 0)?;
-        let out = scene.load(pair)?;
-        if out.reference.iter().any(|value| value.is_nan()) || !varies(&out.reference) {
+        let elements = elements_of(scene, pair);
+        if entry.dims.is_empty() || elements > MOST_ELEMENTS {
+            return None;
+        }
+        let out = Out { scene, pair, loaded: Arc::default() };
+        // Of a large one some values say so, and no formula makes the others.
+        let unlikely = |values: &[f64]| values.iter().any(|value| value.is_nan()) || !varies(values);
+        if if elements <= WHOLE { unlikely(&scene.load(pair)?.reference) } else { unlikely(&scene.sketch(pair)?[0]) } {
             return None;
         }
         let computed = |at: &usize| !scene.entries()[*at].parameter;
@@ -103,19 +149,37 @@ impl<'a> Site<'a> {
         self.scene.load(pair)
     }
 
+    pub(super) fn dims(&self) -> &'a [usize] {
+        &self.scene.entries()[self.pair].dims
+    }
+
+    pub(super) fn elements(&self) -> usize {
+        elements_of(self.scene, self.pair)
+    }
+
     /// How long a row of the output is, and how many there are.
     pub(super) fn width(&self) -> usize {
-        self.out.dims.last().copied().unwrap_or(1).max(1)
+        self.dims().last().copied().unwrap_or(1).max(1)
     }
 
     pub(super) fn rows(&self) -> usize {
-        self.out.reference.len() / self.width()
+        self.elements() / self.width()
+    }
+
+    /// Whether so many products for everything can be made, on a part of it if need be.
+    pub(super) fn is_possible(&self, work: usize) -> bool {
+        work / self.rows().max(1) * self.sample().len() <= MOST_WORK
+    }
+
+    /// The reference at its [`super::scattered`] places.
+    pub(super) fn sketch(&self) -> Option<Arc<[f64]>> {
+        self.scene.sketch(self.pair).map(|[reference, _]| reference)
     }
 
     /// Rows that stand for all: all of a small output, of a large one [`SAMPLE`] values' worth, one from each stretch of equal length.
     pub(super) fn sample(&self) -> Vec<usize> {
         let (rows, count) = (self.rows(), (SAMPLE / self.width()).max(LEAST_ROWS));
-        if self.out.reference.len() <= WHOLE || rows <= count {
+        if self.elements() <= WHOLE || rows <= count {
             return (0..rows).collect();
         }
         let one = |nth: usize| {
@@ -128,16 +192,22 @@ impl<'a> Site<'a> {
     /// How far a formula is from what one side is, over some rows, which are then looked at as a matrix.
     fn off_at(&self, predict: &Predict, side: Which, rows: &[usize]) -> Option<Measures> {
         let made = predict(side, Picked::These(rows))?;
-        let wanted = Picked::These(rows).of(of(&self.out, side), self.width());
+        let wanted = Picked::These(rows).of(of(self.out.whole(), side), self.width());
         Some(super::score::measures(&[rows.len(), self.width()], &made, &wanted))
     }
 
-    /// The same over everything, a block of rows at a time: no more than that is ever made.
-    fn off(&self, predict: &Predict, side: Which) -> Option<Measures> {
-        let wanted = of(&self.out, side);
+    /// The same over everything, a block of rows at a time: no more than that is ever made. What is only rounding, and what takes too long to
+    /// make, is believed on a part.
+    fn off(&self, learned: &Learned, side: Which) -> Option<Measures> {
+        let predict = &learned.predict;
+        let some = self.sample();
+        if some.len() < self.rows() && (self.verdict() == Verdict::Rounding || learned.work > MOST_WORK) {
+            return self.off_at(predict, side, &some);
+        }
+        let wanted = of(self.out.whole(), side);
         let (rows, width) = (self.rows(), self.width());
         let block = (BLOCK / width).max(1);
-        let mut state = Rowwise::new(&self.out.dims, rms(wanted));
+        let mut state = Rowwise::new(self.dims(), rms(wanted));
         for first in (0..rows).step_by(block) {
             let count = block.min(rows - first);
             let made = predict(side, Picked::Run(first, count))?;
@@ -146,10 +216,17 @@ impl<'a> Site<'a> {
         Some(state.measures())
     }
 
+    fn verdict(&self) -> Verdict {
+        self.scene.entries()[self.pair].verdict
+    }
+
     fn all(&self) -> Picked<'static> {
         Picked::Run(0, self.rows())
     }
 }
+
+/// Products that are made at most for all of an output.
+const MOST_WORK: usize = 1 << 28;
 
 /// Values of an output up to which all of it is looked at wherever a formula is tried, and of a larger one how many.
 const WHOLE: usize = 1 << 17;
@@ -202,9 +279,11 @@ pub(super) fn every(scene: &Scene<'_>) -> Vec<Option<Flow>> {
     let mut seen = 0;
     let wanted: Vec<bool> = (scene.entries().iter())
         .map(|entry| {
+            let elements: usize = entry.dims.iter().product();
             let differs = matches!(entry.verdict, Verdict::Rounding | Verdict::Diverged);
             if differs {
-                seen += entry.dims.iter().product::<usize>();
+                // What only rounds is seldom looked at whole.
+                seen += if entry.verdict == Verdict::Rounding { elements.min(WHOLE) } else { elements };
             }
             differs && seen <= MOST_VALUES
         })
@@ -214,30 +293,95 @@ pub(super) fn every(scene: &Scene<'_>) -> Vec<Option<Flow>> {
 
 /// Finds what a pair was computed by and whether the candidate follows it; `None` when no formula makes the reference.
 pub(super) fn of_pair(scene: &Scene<'_>, pair: usize) -> Option<Flow> {
+    if let Some(thin) = (elements_of(scene, pair) > WHOLE).then(|| scene.thinned(pair)).flatten() {
+        return by_rows(scene, &thin, pair);
+    }
     let site = Site::new(scene, pair)?;
     scene.tell_capped(pair, counterfactual::may_be_capped(&site));
-    let entry = &scene.entries()[pair];
-    let mut chosen: Option<(Learned, Measures, Measures)> = None;
-    // One tensor under two names makes two formulas of the reference; the candidate, where they differ, says which it is.
-    for learned in learn(&site) {
-        let floor = own_floor(entry.dtypes[1], learned.terms)?;
-        let bound: Measures = std::array::from_fn(|i| (learned.looseness * floor[i]).max(MORE * learned.off[i]));
-        let Some(off) = site.off(&learned.predict, Which::Candidate) else { continue };
-        let follows = off.iter().zip(bound).all(|(off, bound)| *off <= bound);
-        if follows || chosen.is_none() {
-            chosen = Some((learned, off, bound));
-        }
-        if follows {
-            break;
-        }
+    Judged::of(&site, &every_op(&site))?.flow(&site)
+}
+
+/// The same for a large pair. Some rows say which op it is; what is rounding there and follows is believed on them, everything else is
+/// looked at whole, where that can be.
+fn by_rows(scene: &Scene<'_>, thin: &Scene<'_>, pair: usize) -> Option<Flow> {
+    let some = Site::new(thin, pair)?;
+    scene.tell_capped(pair, counterfactual::may_be_capped(&some));
+    let rowwise: Vec<Try<'_>> = every_op(&some).into_iter().filter(|(op, _)| !op.mixes_rows()).collect();
+    let Some(judged) = Judged::of(&some, &rowwise) else {
+        let site = Site::new(scene, pair)?;
+        // Those of other shapes were not among the rows.
+        let mut others = site.clone();
+        others.before.retain(|input| thin.entries()[*input].dims.is_empty());
+        let tries: Vec<Try<'_>> = ops::ALL.iter().map(|op| (*op, if op.mixes_rows() { &site } else { &others })).collect();
+        return Judged::of(&site, &tries)?.flow(&site);
+    };
+    if scene.entries()[pair].verdict == Verdict::Rounding && judged.follows() && judged.confirmed.is_none() {
+        return judged.flow(&some);
     }
-    let (learned, off, bound) = chosen?;
-    let confirmed = counterfactual::confirm(&site, &learned);
-    let mut flow = Flow { formula: learned.formula, inputs: learned.inputs, expected: Vec::new(), off, bound, confirmed };
-    if !flow.follows() || flow.confirmed.is_some() {
-        flow.expected = (learned.predict)(Which::Candidate, site.all())?;
+    let too_much = judged.learned.work / some.rows() * (elements_of(scene, pair) / some.width()) > MOST_WORK;
+    let Some(mut site) = Site::new(scene, pair).filter(|_| !too_much) else {
+        return judged.flow(&some).map(Flow::of_some);
+    };
+    let all = site.clone();
+    site.before.retain(|input| judged.learned.inputs.contains(input));
+    site.parameters.retain(|input| judged.learned.inputs.contains(input));
+    Judged::of(&site, &every_op(&site)).or_else(|| Judged::of(&all, &every_op(&all)))?.flow(&site)
+}
+
+fn elements_of(scene: &Scene<'_>, pair: usize) -> usize {
+    scene.entries()[pair].dims.iter().product()
+}
+
+/// An op, and where it is looked for.
+type Try<'s> = (&'static dyn ops::Op, &'s Site<'s>);
+
+fn every_op<'s>(site: &'s Site<'s>) -> Vec<Try<'s>> {
+    ops::ALL.iter().map(|op| (*op, site)).collect()
+}
+
+/// A formula that makes the reference, and how far the candidate is from it.
+struct Judged {
+    learned: Learned,
+    off: Measures,
+    bound: Measures,
+    confirmed: Option<Confirmed>,
+}
+
+impl Judged {
+    fn of(site: &Site<'_>, tries: &[Try<'_>]) -> Option<Self> {
+        let entry = &site.scene.entries()[site.pair];
+        let mut chosen: Option<Self> = None;
+        // One tensor under two names makes two formulas of the reference; the candidate, where they differ, says which it is.
+        for learned in learn(site, tries) {
+            let floor = own_floor(entry.dtypes[1], learned.terms)?;
+            let bound: Measures = std::array::from_fn(|i| (learned.looseness * floor[i]).max(MORE * learned.off[i]));
+            let Some(off) = site.off(&learned, Which::Candidate) else { continue };
+            let judged = Self { learned, off, bound, confirmed: None };
+            let follows = judged.follows();
+            if follows || chosen.is_none() {
+                chosen = Some(judged);
+            }
+            if follows {
+                break;
+            }
+        }
+        let mut judged = chosen?;
+        judged.confirmed = counterfactual::confirm(site, &judged.learned);
+        Some(judged)
     }
-    Some(flow)
+
+    fn follows(&self) -> bool {
+        within(&self.off, &self.bound)
+    }
+
+    fn flow(self, site: &Site<'_>) -> Option<Flow> {
+        let Self { learned, off, bound, confirmed } = self;
+        let mut flow = Flow { formula: learned.formula, inputs: learned.inputs, expected: Vec::new(), off, bound, confirmed };
+        if (!flow.follows() || flow.confirmed.is_some()) && learned.work <= MOST_WORK {
+            flow.expected = (learned.predict)(Which::Candidate, site.all())?;
+        }
+        Some(flow)
+    }
 }
 
 /// A softcap that the candidate has and the reference has not, where the op is not known.
@@ -251,16 +395,16 @@ pub(super) fn capped(scene: &Scene<'_>, pair: usize) -> Option<Confirmed> {
 
 /// The formula nearest to the reference, among those that are near enough, and behind it those that are as near: what is recorded under
 /// several names.
-fn learn(site: &Site<'_>) -> Vec<Learned> {
+fn learn(site: &Site<'_>, tries: &[Try<'_>]) -> Vec<Learned> {
     let mut near: Vec<Learned> = Vec::new();
     let mut best: Option<usize> = None;
     let (dtype, some) = (site.scene.entries()[site.pair].dtypes[0], site.sample());
-    for op in ops::ALL {
+    for (op, place) in tries {
         if op.is_last_resort() && best.is_some() {
             break;
         }
         let mut of_op: Option<usize> = None;
-        for mut learned in op.learn(site) {
+        for mut learned in op.learn(place) {
             let Some(floor) = own_floor(dtype, learned.terms) else { continue };
             // Of a large output a part says that it is not this; all of it, that it is.
             if some.len() < site.rows() {
@@ -269,7 +413,7 @@ fn learn(site: &Site<'_>) -> Vec<Learned> {
                     continue;
                 }
             }
-            let Some(off) = site.off(&learned.predict, Which::Reference) else { continue };
+            let Some(off) = site.off(&learned, Which::Reference) else { continue };
             learned.off = off;
             if !learned.off.iter().zip(floor).all(|(off, floor)| *off <= learned.looseness * floor) {
                 continue;

@@ -493,3 +493,57 @@ fn what_a_router_chooses_behind_a_fault_is_inherited() {
     assert_eq!(pair(&report, "router").origin, Some(Origin::Own));
     assert_eq!(pair(&report, "topk.indices").origin, Some(Origin::Inherited));
 }
+
+/// Enough rows that only some of them are looked at first.
+const MANY_ROWS: usize = 2048;
+const FEW_CHANNELS: usize = 128;
+
+fn of_many_rows(name: &'static str, reference: Vec<f64>, candidate: Vec<f64>) -> Recorded {
+    assert!(reference.len() > super::WHOLE);
+    Recorded { name, dims: vec![1, MANY_ROWS, FEW_CHANNELS], reference, candidate }
+}
+
+fn normed_rows(values: &[f64], epsilon: f64) -> Vec<f64> {
+    let row = |row: &[f64]| {
+        let factor = 1.0 / (row.iter().map(|x| x * x).sum::<f64>() / FEW_CHANNELS as f64 + epsilon).sqrt();
+        row.iter().map(|x| bf16(x * factor)).collect::<Vec<f64>>()
+    };
+    values.chunks_exact(FEW_CHANNELS).flat_map(row).collect()
+}
+
+/// Large tensors in bf16 with other noise in the candidate: a stream, its norm, an activation of that, and the sum of both.
+fn large_run(epsilon: f64, activation: fn(f64) -> f64, fault: fn(usize, f64) -> f64) -> Report {
+    // One row of three hundred is so quiet that epsilon matters.
+    let quiet = |at: usize| if (at / FEW_CHANNELS) % 300 == 17 { 0.003 } else { 1.0 };
+    let x: Vec<f64> = normal(MANY_ROWS * FEW_CHANNELS, 3).into_iter().enumerate().map(|(at, x)| bf16(x * quiet(at))).collect();
+    let noise = normal(x.len(), 4);
+    let other: Vec<f64> = x.iter().zip(noise).enumerate().map(|(at, (x, noise))| bf16(fault(at, x * (1.0 + 2e-3 * noise)))).collect();
+    let (normed, other_normed) = (normed_rows(&x, 1e-6), normed_rows(&other, epsilon));
+    let (act, other_act) = (map(&normed, |x| bf16(gelu(x))), map(&other_normed, |x| bf16(activation(x))));
+    let sum = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| bf16(x + y)).collect::<Vec<f64>>();
+    let (out, other_out) = (sum(&x, &act), sum(&other, &other_act));
+    let run = [
+        of_many_rows("x", x, other),
+        of_many_rows("normed", normed, other_normed),
+        of_many_rows("act", act, other_act),
+        of_many_rows("out", out, other_out),
+    ];
+    report_as(DType::Bf16, &run)
+}
+
+#[test]
+fn a_large_clean_run_stays_silent() {
+    let report = large_run(1e-6, gelu, |_, x| x);
+    assert!(report.pairs.iter().all(|pair| pair.verdict == Verdict::Rounding), "{:?}", report.pairs);
+}
+
+#[test]
+fn what_is_below_the_noise_of_large_tensors_is_found_by_some_of_their_rows() {
+    let report = large_run(1e-6, gelu_tanh, |_, x| x);
+    let act = pair(&report, "act");
+    assert_eq!((report.divergences().len(), act.verdict, act.causes[0].kind), (1, Verdict::Diverged, "function"), "{:?}", act.causes);
+    let report = large_run(1e-5, gelu, |_, x| x);
+    let normed = pair(&report, "normed");
+    assert_eq!((normed.verdict, normed.causes[0].kind), (Verdict::Diverged, "row_scale"), "{:?}", normed.causes);
+    assert_eq!(normed.causes[0].details["candidate"], 1e-5);
+}

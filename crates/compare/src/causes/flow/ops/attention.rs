@@ -8,15 +8,12 @@ use crate::{
     causes::{
         Loaded,
         constants::{factor, said, short},
-        flow::{Site, of},
+        flow::{MOST_WORK, Site, of},
         functions::{self, softcap},
     },
     layout::Which,
 };
 use std::{collections::HashMap, sync::Arc};
-
-/// Products beyond which attention is not recomputed.
-const MOST_WORK: usize = 1 << 28;
 
 /// Sizes of one attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -230,9 +227,14 @@ const CAPS: [f64; 5] = [50.0, 30.0, 20.0, 15.0, 100.0];
 pub(super) struct Probabilities;
 
 impl Op for Probabilities {
+    fn mixes_rows(&self) -> bool {
+        true
+    }
+
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
-        let Some(sizes) = Sizes::of_probabilities(&site.out.dims) else { return Vec::new() };
-        if !are_probabilities(&site.out.reference, sizes.keys) {
+        let Some(sizes) = Sizes::of_probabilities(site.dims()) else { return Vec::new() };
+        let first = site.scene.beginning(site.pair, FEW_ROWS * sizes.keys);
+        if !first.is_some_and(|first| are_probabilities(&first, sizes.keys)) || !are_probabilities(&site.out.reference, sizes.keys) {
             return Vec::new();
         }
         let mut learned = Vec::new();
@@ -246,7 +248,7 @@ impl Op for Probabilities {
                         let scores = Scores { sizes, query, key };
                         // Both from one tensor: two parts of it.
                         let apart = if q == k { query.others().any(|other| other == key) } else { !query.is_fused() && !key.is_fused() };
-                        if apart && sizes.heads % key.heads == 0 && scores.work() <= MOST_WORK {
+                        if apart && sizes.heads % key.heads == 0 && site.is_possible(scores.work()) {
                             learned.extend(probabilities(site, q, k, scores));
                         }
                     }
@@ -272,7 +274,7 @@ fn are_probabilities(values: &[f64], keys: usize) -> bool {
 fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<Learned> {
     let (query, key) = (site.load(q)?, site.load(k)?);
     let fitted = fit_scale(scores, &query.reference, &key.reference, &site.out.reference)?;
-    let rows = Rows { scores, query, key, out: site.out.clone() };
+    let rows = Rows { scores, query, key, out: site.out.whole().clone() };
     let picked = rows.some();
     let near = |softmax: &Softmax| {
         let wanted = picked.iter().flat_map(|row| rows.wanted(*row).to_vec());
@@ -353,6 +355,7 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
         ),
         inputs: vec![q, k],
         terms: scores.query.size,
+        work: scores.work(),
         looseness: 16.0,
         off: [0.0; 4],
         predict: over(softmax, None),
@@ -423,6 +426,10 @@ fn fit_scale(scores: Scores, query: &[f64], key: &[f64], wanted: &[f64]) -> Opti
     let (mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0);
     let mut dots = Vec::new();
     for i in 0..rows.min(64) {
+        // Unrelated queries and keys show after a few rows.
+        if i == FEW_ROWS && xy * xy < 0.1 * xx * yy {
+            return None;
+        }
         let row = (i * 2_654_435_761) % rows;
         scores.row(query, key, row / queries / heads, row / queries % heads, row % queries, &mut dots);
         let p = &wanted[row * keys..][..keys];
@@ -447,11 +454,15 @@ fn fit_scale(scores: Scores, query: &[f64], key: &[f64], wanted: &[f64]) -> Opti
 pub(super) struct Mixture;
 
 impl Op for Mixture {
+    fn mixes_rows(&self) -> bool {
+        true
+    }
+
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
         let mut learned = Vec::new();
         for &p in &site.before {
             let Some(sizes) = Sizes::of_probabilities(&site.scene.entries()[p].dims) else { continue };
-            let elements = site.out.reference.len();
+            let elements = site.elements();
             if !elements.is_multiple_of((sizes.batch * sizes.heads * sizes.queries).max(1)) {
                 continue;
             }
@@ -460,11 +471,11 @@ impl Op for Mixture {
                 continue;
             }
             let Some(weights) = site.load(p).filter(|weights| are_probabilities(&weights.reference, sizes.keys)) else { continue };
-            let outs = Heads::all(&site.out.dims, sizes.batch, sizes.queries, Some(sizes.heads));
+            let outs = Heads::all(site.dims(), sizes.batch, sizes.queries, Some(sizes.heads));
             for &v in site.before.iter().filter(|v| **v != p) {
                 for out in &outs {
                     for value in Heads::of_size(&site.scene.entries()[v].dims, sizes.batch, sizes.keys, out.size, sizes.heads) {
-                        if sizes.heads % value.heads == 0 && elements * sizes.keys <= MOST_WORK {
+                        if sizes.heads % value.heads == 0 && site.is_possible(elements * sizes.keys) {
                             let out = *out;
                             learned.extend(mixture(site, p, v, &weights, Mixed { sizes, value, out }));
                         }
@@ -533,8 +544,8 @@ impl Mixed {
                 let Some(values) = site.scene.pick(value, &places) else { return false };
                 let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
                 let slack = 4.0 * site.floor[1] * low.abs().max(high.abs());
-                let out = site.out.reference[self.out.at(b, h, s) + d];
-                (low - slack..=high + slack).contains(&out)
+                let out = site.scene.pick(site.pair, &[self.out.at(b, h, s) + d]);
+                out.is_some_and(|out| (low - slack..=high + slack).contains(&out[0]))
             })
         })
     }
@@ -594,6 +605,7 @@ fn mixture(site: &Site<'_>, p: usize, v: usize, weights: &Arc<Loaded>, mixed: Mi
         formula: format!("{} of {}", name(p), name(v)),
         inputs: vec![p, v],
         terms: keys,
+        work: site.elements() * keys,
         looseness: 2.0,
         off: [0.0; 4],
         predict: over(mixed),
@@ -633,7 +645,7 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
         let batch: usize = outer.iter().product();
         for (heads, queries) in [(a, b), (b, a)] {
             let Some(query) = Heads::all(dims, batch, queries, Some(heads)).into_iter().next() else { continue };
-            let outs = Heads::all(&site.out.dims, batch, queries, Some(heads));
+            let outs = Heads::all(site.dims(), batch, queries, Some(heads));
             for &k in near.iter().filter(|k| **k != q) {
                 for &v in near.iter().filter(|v| **v != q && **v != k && site.scene.entries()[**v].dims == site.scene.entries()[k].dims) {
                     let of_key = &site.scene.entries()[k].dims;
@@ -642,7 +654,8 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
                         for key in Heads::all(of_key, batch, keys, None) {
                             let sizes = Sizes { batch, heads, queries, keys };
                             let scores = Scores { sizes, query, key };
-                            if key.size != query.size || heads % key.heads != 0 || scores.work() > MOST_WORK {
+                            // Of one key there is nothing to choose.
+                            if keys < 2 || key.size != query.size || heads % key.heads != 0 || scores.work() > MOST_WORK {
                                 continue;
                             }
                             for out in outs.iter().filter(|out| out.size == key.size) {
@@ -752,6 +765,7 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
         ),
         inputs: vec![q, k, v],
         terms: sizes.keys,
+        work: 2 * scores.work(),
         looseness: 8.0,
         off: [0.0; 4],
         predict: over(softmax, mask),

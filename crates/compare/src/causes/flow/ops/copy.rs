@@ -9,10 +9,10 @@ pub(super) struct Copy;
 impl Op for Copy {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
         let mut learned = Vec::new();
-        let out_rows = Rows::all(&site.out.dims);
+        let out_rows = Rows::all(site.dims());
         for &input in &site.before {
             let dims = &site.scene.entries()[input].dims;
-            let (from, to): (usize, usize) = (dims.iter().product(), site.out.reference.len());
+            let (from, to): (usize, usize) = (dims.iter().product(), site.elements());
             // A slice of three, or of any packing: the input is at most this many times larger.
             if from < to || from > 16 * to {
                 continue;
@@ -48,7 +48,8 @@ fn promises(site: &Site<'_>, input: usize, rows: &Rows, inner: &Rows, offset: us
     let picked: Vec<usize> = sample(rows.count()).into_iter().take(FEW).collect();
     let places: Vec<usize> = picked.iter().map(|at| place(rows, inner, offset, *at)).collect();
     let Some(given) = site.scene.pick(input, &places) else { return false };
-    let wanted: Vec<f64> = picked.iter().map(|at| site.out.reference[rows.at(*at)]).collect();
+    let places: Vec<usize> = picked.iter().map(|at| rows.at(*at)).collect();
+    let Some(wanted) = site.scene.pick(site.pair, &places) else { return false };
     // Zeros are copies of all others.
     roughly(given.iter().copied(), wanted.iter().copied(), site.floor[1]) || wanted.iter().all(|value| *value == 0.0)
 }
@@ -68,6 +69,7 @@ fn slice(site: &Site<'_>, input: usize, loaded: &Arc<crate::causes::Loaded>, row
         formula: format!("{name}{part}"),
         inputs: vec![input],
         terms: 0,
+        work: 0,
         looseness: 1.0,
         off: [0.0; 4],
         predict: Box::new(move |side, picked| {

@@ -5,16 +5,13 @@ use crate::{
     causes::{
         Loaded,
         array::rms,
-        flow::{Site, of, rows::Rows},
+        flow::{MOST_WORK, Site, of, rows::Rows},
     },
     layout::Which,
 };
 use std::{ops::Range, sync::Arc};
 
 pub(super) struct Linear;
-
-/// Products beyond which it is not recomputed.
-const MOST_WORK: usize = 1 << 28;
 
 #[derive(Clone)]
 struct Product {
@@ -107,7 +104,7 @@ struct Input {
 
 impl Op for Linear {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
-        let outs = Rows::all(&site.out.dims);
+        let outs = Rows::all(site.dims());
         let widths = |at: usize| Rows::all(&site.scene.entries()[at].dims).into_iter().map(|rows| rows.features);
         let fits = |at: usize, inner: usize| widths(at).any(|width| width == inner);
         let inner = |at: &usize| site.scene.entries()[*at].dims.get(..2).filter(|_| site.scene.entries()[*at].dims.len() == 2);
@@ -222,6 +219,7 @@ fn made(site: &Site<'_>, input: &Input, parameter: usize, product: Product) -> O
         formula: format!("{} x {}{with}", input.name, name(parameter)),
         inputs: input.of.iter().copied().chain([parameter]).collect(),
         terms: product.from.features,
+        work: product.to.count() * product.from.features,
         looseness: 2.0,
         off: [0.0; 4],
         predict: plus_bias(&product, 1.0),

@@ -7,14 +7,18 @@ use std::{collections::HashMap, sync::Arc};
 pub(super) struct Lookup;
 
 impl Op for Lookup {
+    fn mixes_rows(&self) -> bool {
+        true
+    }
+
     /// What each token's own values make, a norm of its embedding say, is the same row for the same id too.
     fn is_last_resort(&self) -> bool {
         true
     }
 
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
-        let Some(&features) = site.out.dims.last() else { return Vec::new() };
-        let tokens = site.out.reference.len() / features.max(1);
+        let Some(&features) = site.dims().last() else { return Vec::new() };
+        let tokens = site.elements() / features.max(1);
         let mut learned = Vec::new();
         for &input in &site.before {
             let entry = &site.scene.entries()[input];
@@ -33,11 +37,12 @@ impl Op for Lookup {
             if !repeated && !first {
                 continue;
             }
-            let (out, table) = (site.out.clone(), Arc::new(table));
+            let (out, table) = (site.out.whole().clone(), Arc::new(table));
             learned.push(Learned {
                 formula: format!("a table at {}", entry.name),
                 inputs: vec![input],
                 terms: 0,
+                work: 0,
                 looseness: 1.0,
                 off: [0.0; 4],
                 predict: Box::new(move |side, picked| {

@@ -56,6 +56,8 @@ pub(crate) struct Learned {
     pub(crate) inputs: Vec<usize>,
     /// How many products an output sums, for the noise.
     pub(crate) terms: usize,
+    /// How many products everything takes, where that is many more than there are values.
+    pub(crate) work: usize,
     /// Ops whose inner roundings are amplified (a softmax) are allowed more floors than one.
     pub(crate) looseness: f64,
     /// The reference's own distance from the formula; set when it is believed.
@@ -89,6 +91,11 @@ pub(super) trait Op: Sync {
 
     /// Believed only where nothing else is found.
     fn is_last_resort(&self) -> bool {
+        false
+    }
+
+    /// Makes a row of other rows of its inputs, or by where it is: not to be seen in some rows.
+    fn mixes_rows(&self) -> bool {
         false
     }
 }

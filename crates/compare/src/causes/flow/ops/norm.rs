@@ -6,6 +6,7 @@ use crate::causes::{
     array::{median, rms},
     constants::short,
     flow::{Site, WHOLE, of, own_floor},
+    glimpse::Glimpse,
 };
 use std::sync::Arc;
 
@@ -50,21 +51,22 @@ struct Affine {
 
 impl Op for Norm {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
-        let Some(&channels) = site.out.dims.last() else { return Vec::new() };
-        let elements = site.out.reference.len();
+        let Some(&channels) = site.dims().last() else { return Vec::new() };
+        let elements = site.elements();
         if channels < 2 || elements / channels < LEAST_ROWS {
             return Vec::new();
         }
         let mut learned = Vec::new();
+        let Some(wanted) = site.scene.glimpse(site.pair) else { return Vec::new() };
         for &input in &site.before {
             let dims = &site.scene.entries()[input].dims;
             if dims.last() != Some(&channels) || dims.iter().product::<usize>() != elements {
                 continue;
             }
             // A few rows rule out nearly every input, without reading it whole.
-            let Some(given) = site.scene.beginning(input, FEW_ROWS * channels) else { continue };
+            let Some(given) = site.scene.glimpse(input) else { continue };
             for centred in [false, true] {
-                if promises(&site.out.reference, &given, channels, centred)
+                if promises(&wanted, &given, centred, site.floor[0])
                     && let Some(loaded) = site.load(input)
                 {
                     learned.extend(fitted(site, input, &loaded, channels, centred));
@@ -78,21 +80,38 @@ impl Op for Norm {
 /// Rows were chosen that are worse than most: so many times the floor of the whole may be left in them.
 const HOPELESS: f64 = 16.0;
 
-/// Rows that are looked at before all of them are.
-const FEW_ROWS: usize = 16;
-/// Channels of them that are looked at.
-const FEW_CHANNELS: usize = 96;
-
 /// Whether a norm makes the first rows of the output from those of an input, with a weight a channel that they share.
-fn promises(wanted: &[f64], given: &[f64], channels: usize, centred: bool) -> bool {
-    let wanted = &wanted[..given.len().min(wanted.len())];
-    let normed = normalise(given, channels, Shape { centred, epsilon: EPSILONS[0], outside: false, unbiased: false });
-    // Each channel has its own weight: some of them say as much as all.
-    let step = channels.div_ceil(FEW_CHANNELS);
-    let some = |values: &[f64]| -> Vec<f64> { values.chunks_exact(channels).flat_map(|row| row.iter().copied().step_by(step)).collect() };
-    let (normed, wanted, channels) = (some(&normed), some(wanted), channels.div_ceil(step));
-    let affine = regress(&normed, &wanted, channels, centred);
-    roughly(apply(normed, &affine, channels).into_iter(), wanted.into_iter(), ROUGHLY)
+fn promises(wanted: &Glimpse, given: &Glimpse, centred: bool, floor: f64) -> bool {
+    let channels = given.channels;
+    let shape = Shape { centred, epsilon: EPSILONS[0], outside: false, unbiased: false };
+    let mut normed = Vec::with_capacity(given.values.len());
+    for (row, [mean, square, about]) in given.values.chunks_exact(channels).zip(&given.sizes) {
+        let (mean, square) = if centred { (*mean, *about) } else { (0.0, *square) };
+        let factor = shape.factor(square, channels);
+        normed.extend(row.iter().map(|x| (x - mean) * factor));
+    }
+    let affine = regress(&normed, &wanted.values, channels, centred);
+    let made = apply(normed.clone(), &affine, channels);
+    if !roughly(made.iter().copied(), wanted.values.iter().copied(), ROUGHLY) {
+        return false;
+    }
+    // A residual stream is roughly a norm of what it was a layer before. With a factor of its own for each row, whatever the epsilon is, a norm
+    // leaves no more than rounding.
+    let bias = |channel: usize| affine.bias.as_ref().map_or(0.0, |bias| bias[channel]);
+    for ((normed, made), wanted) in
+        (normed.chunks_exact_mut(channels).zip(made.chunks_exact(channels))).zip(wanted.values.chunks_exact(channels))
+    {
+        let (mut xy, mut xx) = (0.0, 0.0);
+        for (channel, (made, wanted)) in made.iter().zip(wanted).enumerate() {
+            let (x, y) = (made - bias(channel), wanted - bias(channel));
+            xy += x * y;
+            xx += x * x;
+        }
+        let factor = if xx > 0.0 { xy / xx } else { 1.0 };
+        normed.iter_mut().for_each(|x| *x *= factor);
+    }
+    let affine = regress(&normed, &wanted.values, channels, centred);
+    roughly(apply(normed, &affine, channels).into_iter(), wanted.values.iter().copied(), (HOPELESS * floor).min(ROUGHLY))
 }
 
 /// What the first epsilon misses by more, no other comes near.
@@ -180,7 +199,7 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
         variants.push(Variant {
             kind: "channel_scale",
             text: format!("{kind} of {name} with {what} where the reference has w"),
-            details: serde_json::json!({"candidate": what, "input": name, "axis": site.out.dims.len() - 1}),
+            details: serde_json::json!({"candidate": what, "input": name, "axis": site.dims().len() - 1}),
             fitted: false,
             predict: made(shape, affine),
         });
@@ -189,6 +208,7 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
         formula: format!("{kind} of {name} (epsilon {})", short(shape.epsilon)),
         inputs: vec![input],
         terms: channels,
+        work: 0,
         looseness: 1.5,
         off: [0.0; 4],
         predict: made(shape, affine),

@@ -75,19 +75,24 @@ impl Plan {
 }
 
 impl Op for Rope {
+    fn mixes_rows(&self) -> bool {
+        true
+    }
+
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
-        let dims = &site.out.dims;
+        let dims = site.dims();
         let Some(&channels) = dims.last().filter(|channels| **channels >= 4 && **channels % 2 == 0) else { return Vec::new() };
         // One head at each position could be turned to anything of its length.
-        let heads = site.out.reference.len() / channels;
+        let heads = site.elements() / channels;
         let axes: Vec<usize> = (0..dims.len() - 1).filter(|axis| dims[*axis] > 1 && heads >= 2 * dims[*axis]).collect();
         if axes.is_empty() {
             return Vec::new();
         }
-        let lengths = norms(&site.out.reference[..site.out.reference.len().min(FEW_ROWS * channels)], channels);
+        let Some(first) = site.scene.beginning(site.pair, FEW_ROWS * channels) else { return Vec::new() };
+        let lengths = norms(&first, channels);
         let mut learned = Vec::new();
         for &input in &site.before {
-            if site.scene.entries()[input].dims != *dims {
+            if site.scene.entries()[input].dims != dims {
                 continue;
             }
             let keeps_lengths = |rows: usize| {
@@ -135,6 +140,7 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, plan: Plan) -> Opti
         formula: format!("rope of {} ({pairing})", site.scene.entries()[input].name),
         inputs: vec![input],
         terms: 2,
+        work: 0,
         looseness: 1.5,
         off: [0.0; 4],
         predict: Box::new(move |side, picked| Some(plan.apply(&turns, of(&loaded, side), picked))),

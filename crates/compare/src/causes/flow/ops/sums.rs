@@ -6,7 +6,6 @@ use crate::{
         Loaded,
         flow::{Site, of},
         functions::FUNCTIONS,
-        scattered,
     },
     layout::Which,
 };
@@ -19,18 +18,18 @@ const NEAREST: usize = 14;
 
 impl Op for Sums {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
-        let elements = site.out.reference.len();
+        let elements = site.elements();
         let same = |at: &usize| site.scene.entries()[*at].dims.iter().product::<usize>() == elements;
         // Nothing is read whole before a few values of it have promised something.
         let sketched = site.before.iter().copied().filter(same).filter_map(|at| Some((at, site.scene.sketch(at)?[0].to_vec())));
         let (terms, sampled): (Vec<usize>, Vec<Vec<f64>>) = sketched.unzip();
-        let wanted: Vec<f64> = scattered(elements).map(|at| site.out.reference[at]).collect();
+        let Some(wanted) = site.sketch() else { return Vec::new() };
         let whole = |at: usize| site.load(terms[at]).map(|loaded| (terms[at], loaded));
         let enough = site.floor[1] * site.floor[1] * wanted.iter().map(|wanted| wanted * wanted).sum::<f64>();
         // Thousands of sums are tried: most are given up after a few values.
         let near = |made: &mut dyn Iterator<Item = f64>| {
             let mut left = enough;
-            made.zip(&wanted).all(|(made, wanted)| {
+            made.zip(&*wanted).all(|(made, wanted)| {
                 left -= (made - wanted) * (made - wanted);
                 left >= 0.0
             }) && enough > 0.0
@@ -115,6 +114,7 @@ fn sum(site: &Site<'_>, terms: &[&(usize, Arc<Loaded>)]) -> Learned {
         formula: names.join(" + "),
         inputs: terms.iter().map(|(at, _)| *at).collect(),
         terms: 0,
+        work: 0,
         looseness: 1.0,
         off: [0.0; 4],
         predict: with(vec![1.0; terms.len()]),
@@ -181,6 +181,7 @@ fn product(
         formula,
         inputs: vec![a.0, b.0],
         terms: 0,
+        work: 0,
         looseness: 1.0,
         off: [0.0; 4],
         predict: Box::new(move |side, picked| Some(multiply(apply, side, picked, &x, &y))),

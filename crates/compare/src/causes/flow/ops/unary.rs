@@ -6,7 +6,6 @@ use crate::causes::{
     constants::short,
     flow::{Site, of},
     functions::{self, FUNCTIONS, softcap},
-    scattered,
 };
 use std::sync::Arc;
 
@@ -17,8 +16,8 @@ const CAPS: [f64; 6] = [15.0, 20.0, 30.0, 50.0, 100.0, 5.0];
 
 impl Op for Unary {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
-        let elements = site.out.reference.len();
-        let wanted: Vec<f64> = scattered(elements).map(|at| site.out.reference[at]).collect();
+        let elements = site.elements();
+        let Some(wanted) = site.sketch() else { return Vec::new() };
         let mut learned = Vec::new();
         for &input in &site.before {
             if site.scene.entries()[input].dims.iter().product::<usize>() != elements {
@@ -26,7 +25,7 @@ impl Op for Unary {
             }
             let Some([given, _]) = site.scene.sketch(input) else { continue };
             let near = |f: &dyn Fn(f64) -> f64| roughly(given.iter().map(|x| f(*x)), wanted.iter().copied(), site.floor[1]);
-            let (xy, xx) = given.iter().zip(&wanted).fold((0.0, 0.0), |(xy, xx), (x, y)| (xy + x * y, xx + x * x));
+            let (xy, xx) = given.iter().zip(&*wanted).fold((0.0, 0.0), |(xy, xx), (x, y)| (xy + x * y, xx + x * x));
             let s = xy / xx;
             let factor = s.is_finite() && s != 0.0 && near(&|x| s * x);
             let of_library = FUNCTIONS.iter().any(|function| near(&function.of)) || CAPS.into_iter().any(|cap| near(&|x| softcap(x, cap)));
@@ -86,6 +85,7 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, name: String, f: im
         inputs: vec![input],
         terms: 0,
         // The tails of a gelu cancel: a channel that is all tail is off by ten units where the others are by one.
+        work: 0,
         looseness: 2.0,
         off: [0.0; 4],
         predict: over(Box::new(f)),
