@@ -36,7 +36,7 @@ impl Grid {
         let exponent = (((value.to_bits() >> 52) & 0x7ff) as i32 - 1023).max(self.smallest);
         // In two steps: the power alone may be beyond the range.
         let power = self.digits - 1 - exponent;
-        value * 2f64.powi(power / 2) * 2f64.powi(power - power / 2)
+        value * power_of_two(power / 2) * power_of_two(power - power / 2)
     }
 
     fn holds(&self, value: f64) -> bool {
@@ -56,6 +56,11 @@ impl Grid {
             && numbers.iter().any(|value| value.fract() != 0.0)
             && numbers.iter().filter(|value| self.uses_last_digit(**value)).count() as f64 >= LAST_DIGIT * all
     }
+}
+
+/// `powi` multiplies its way there. Exponents of normal numbers only.
+fn power_of_two(exponent: i32) -> f64 {
+    f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
 /// The dtype that both sides were rounded to before they were stored wider, if they were.

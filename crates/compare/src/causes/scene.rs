@@ -4,6 +4,7 @@
 
 use super::{
     array::{Array, energy},
+    functions::Function,
     glimpse::{self, Glimpse},
     part,
     thin::{self, Thin},
@@ -136,6 +137,8 @@ struct Cache {
     capped: HashMap<usize, bool>,
     /// Of references, small enough to be kept for good.
     glimpses: HashMap<usize, Option<Arc<Glimpse>>>,
+    /// Of references at their scattered places, what each activation makes of them.
+    activated: HashMap<usize, Arc<[Vec<f64>]>>,
     /// Of pairs, both sides; small enough too.
     sketches: HashMap<usize, Option<[Arc<[f64]>; 2]>>,
 }
@@ -391,6 +394,39 @@ impl<'a> Scene<'a> {
         let sketch = read();
         self.cache().sketches.insert(pair, sketch.clone());
         sketch
+    }
+
+    /// What functions make of a pair's reference at its [`scattered`] places; always the same ones.
+    pub(super) fn activated(&self, pair: usize, functions: &[Function]) -> Option<Arc<[Vec<f64>]>> {
+        if let Some(known) = self.cache().activated.get(&pair) {
+            return Some(known.clone());
+        }
+        let [reference, _] = self.sketch(pair)?;
+        let made: Arc<[Vec<f64>]> = functions.iter().map(|function| reference.iter().map(|x| (function.of)(*x)).collect()).collect();
+        self.cache().activated.insert(pair, made.clone());
+        Some(made)
+    }
+
+    /// Whether only some rows of large tensors are left.
+    pub(super) fn is_thin(&self) -> bool {
+        self.thin.is_some()
+    }
+
+    /// Both sides of a pair in up to `patches` places, evenly apart, `length` values each.
+    pub(super) fn patches(&self, pair: usize, patches: usize, length: usize) -> Option<[Vec<f64>; 2]> {
+        let read = |operand: &dyn Operand| {
+            let elements = usize::try_from(operand.len()).ok()?;
+            let step = (elements / patches).max(length);
+            let (mut scratch, mut run, mut values) = (Vec::new(), Vec::new(), Vec::new());
+            for start in (0..elements).step_by(step).take(patches) {
+                operand.f64_values(start as u64, length.min(elements - start), &mut scratch, &mut run).then_some(())?;
+                values.extend_from_slice(&run);
+            }
+            operand.check().ok()?;
+            Some(values)
+        };
+        let [reference, candidate] = self.aligned(pair)?;
+        Some([read(&*reference)?, read(&*candidate)?])
     }
 
     pub(super) fn may_be_capped(&self, pair: usize) -> Option<bool> {

@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn every_stretch_has_a_row_and_the_quietest_are_among_them() {
-        let sizes: Vec<f64> = (0..8192).map(|row| if row % 1000 == 7 { 0.0 } else { 1.0 + row as f64 }).collect();
+        let sizes: Vec<f64> = (0..8192).map(|row| if row % 1000 == 7 { 0.0 } else { 1.0 + f64::from(row) }).collect();
         let thin = Thin::of(8192, 512, || Some(sizes)).unwrap();
         assert!(thin.picked.windows(2).all(|two| two[0] < two[1] && two[1] - two[0] <= 2 * 8192 / 128), "{:?}", thin.picked);
         assert!((7..8192).step_by(1000).all(|quiet| thin.picked.contains(&quiet)), "{:?}", thin.picked);

@@ -128,7 +128,8 @@ impl<'a> Site<'a> {
         let out = Out { scene, pair, loaded: Arc::default() };
         // Of a large one some values say so, and no formula makes the others.
         let unlikely = |values: &[f64]| values.iter().any(|value| value.is_nan()) || !varies(values);
-        if if elements <= WHOLE { unlikely(&scene.load(pair)?.reference) } else { unlikely(&scene.sketch(pair)?[0]) } {
+        let is_small = elements <= WHOLE && !scene.is_thin();
+        if if is_small { unlikely(&scene.load(pair)?.reference) } else { unlikely(&scene.sketch(pair)?[0]) } {
             return None;
         }
         let computed = |at: &usize| !scene.entries()[*at].parameter;

@@ -82,6 +82,9 @@ const HOPELESS: f64 = 16.0;
 
 /// Whether a norm makes the first rows of the output from those of an input, with a weight a channel that they share.
 fn promises(wanted: &Glimpse, given: &Glimpse, centred: bool, floor: f64) -> bool {
+    if !may_promise(wanted, given, centred) {
+        return false;
+    }
     let channels = given.channels;
     let shape = Shape { centred, epsilon: EPSILONS[0], outside: false, unbiased: false };
     let mut normed = Vec::with_capacity(given.values.len());
@@ -113,6 +116,32 @@ fn promises(wanted: &Glimpse, given: &Glimpse, centred: bool, floor: f64) -> boo
     let affine = regress(&normed, &wanted.values, channels, centred);
     roughly(apply(normed, &affine, channels).into_iter(), wanted.values.iter().copied(), (HOPELESS * floor).min(ROUGHLY))
 }
+
+/// The same of a few channels, roughly: nearly every input is ruled out here.
+fn may_promise(wanted: &Glimpse, given: &Glimpse, centred: bool) -> bool {
+    let (mut error, mut energy) = (0.0, 0.0);
+    for channel in (0..given.channels).step_by(given.channels.div_ceil(FEWEST_CHANNELS)) {
+        let (mut n, mut x0, mut y0, mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
+        for (row, [mean, square, about]) in given.sizes.iter().enumerate().take(wanted.sizes.len()) {
+            let (mean, square) = if centred { (*mean, *about) } else { (0.0, *square) };
+            let x = (given.values[row * given.channels + channel] - mean) / (square + EPSILONS[0]).sqrt();
+            let y = wanted.values[row * given.channels + channel];
+            (n, x0, y0) = (n + 1.0, x0 + x, y0 + y);
+            (xy, xx, yy) = (xy + x * y, xx + x * x, yy + y * y);
+        }
+        energy += yy;
+        if centred {
+            (xy, xx, yy) = (xy - x0 * y0 / n, xx - x0 * x0 / n, yy - y0 * y0 / n);
+        }
+        error += if xx > 0.0 { (yy - xy * xy / xx).max(0.0) } else { yy };
+    }
+    // Few channels may have more than their share of what is left; what is not finite is left to the closer look.
+    let beyond = error - MORE_ROUGHLY * ROUGHLY * ROUGHLY * energy;
+    beyond <= 0.0 || !beyond.is_finite()
+}
+
+const FEWEST_CHANNELS: usize = 8;
+const MORE_ROUGHLY: f64 = 4.0;
 
 /// What the first epsilon misses by more, no other comes near.
 const ROUGHLY: f64 = 0.2;

@@ -34,9 +34,8 @@ impl Op for Sums {
                 left >= 0.0
             }) && enough > 0.0
         };
-        let activated: Vec<Vec<Vec<f64>>> = (FUNCTIONS.iter().take(ACTIVATIONS))
-            .map(|function| sampled.iter().map(|term| term.iter().map(|x| (function.of)(*x)).collect()).collect())
-            .collect();
+        let activated: Option<Vec<Arc<[Vec<f64>]>>> = terms.iter().map(|at| site.scene.activated(*at, &FUNCTIONS[..ACTIVATIONS])).collect();
+        let Some(activated) = activated else { return Vec::new() };
         let mut learned = Vec::new();
         for a in 0..terms.len() {
             for b in a + 1..terms.len() {
@@ -47,9 +46,9 @@ impl Op for Sums {
                 if near(&mut x.iter().zip(y).map(|(x, y)| x * y)) {
                     learned.extend(whole(a).zip(whole(b)).map(|(a, b)| product(site, &a, &b, None)));
                 }
-                for (function, activated) in FUNCTIONS.iter().zip(&activated) {
+                for (nth, function) in FUNCTIONS.iter().take(ACTIVATIONS).enumerate() {
                     for (active, plain) in [(a, b), (b, a)] {
-                        if near(&mut activated[active].iter().zip(&sampled[plain]).map(|(x, y)| x * y)) {
+                        if near(&mut activated[active][nth].iter().zip(&sampled[plain]).map(|(x, y)| x * y)) {
                             let both = whole(active).zip(whole(plain));
                             learned.extend(both.map(|(active, plain)| product(site, &active, &plain, Some(function))));
                         }
