@@ -439,27 +439,26 @@ impl<'a> Scene<'a> {
 
     /// Single values of a pair's reference.
     pub(super) fn pick(&self, pair: usize, places: &[usize]) -> Option<Vec<f64>> {
-        if let Some(loaded) = self.cache().loaded.get(&pair) {
-            return Some(places.iter().map(|at| loaded.reference[*at]).collect());
-        }
-        let [reference, _] = self.aligned(pair)?;
-        let (mut scratch, mut one, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        for at in places {
-            reference.f64_values(*at as u64, 1, &mut scratch, &mut one).then_some(())?;
-            values.extend_from_slice(&one);
-        }
-        Some(values)
+        self.runs(pair, places, 1)
     }
 
     /// The first values of a pair's reference, as many as there are up to `count`: enough to rule an op out without reading all of them.
     pub(super) fn beginning(&self, pair: usize, count: usize) -> Option<Vec<f64>> {
+        let elements: usize = self.entries[pair].dims.iter().product();
+        self.runs(pair, &[0], count.min(elements))
+    }
+
+    /// Runs of values of a pair's reference that begin at some places, one after another.
+    pub(super) fn runs(&self, pair: usize, starts: &[usize], count: usize) -> Option<Vec<f64>> {
         if let Some(loaded) = self.cache().loaded.get(&pair) {
-            return Some(loaded.reference[..count.min(loaded.reference.len())].to_vec());
+            return Some(starts.iter().flat_map(|start| &loaded.reference[*start..][..count]).copied().collect());
         }
         let [reference, _] = self.aligned(pair)?;
-        let count = count.min(usize::try_from(reference.len()).ok()?);
-        let mut values = Vec::new();
-        reference.f64_values(0, count, &mut Vec::new(), &mut values).then_some(())?;
+        let (mut scratch, mut run, mut values) = (Vec::new(), Vec::new(), Vec::with_capacity(starts.len() * count));
+        for start in starts {
+            reference.f64_values(*start as u64, count, &mut scratch, &mut run).then_some(())?;
+            values.extend_from_slice(&run);
+        }
         Some(values)
     }
 

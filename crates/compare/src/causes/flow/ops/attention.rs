@@ -149,10 +149,25 @@ struct Scores {
 
 impl Scores {
     fn row(self, query: &[f64], key: &[f64], batch: usize, head: usize, token: usize, out: &mut Vec<f64>) {
+        self.seen(query, key, (batch, head, token), |_| true, out);
+    }
+
+    /// The same of the keys that are seen; 0 of others.
+    fn seen(
+        self,
+        query: &[f64],
+        key: &[f64],
+        (batch, head, token): (usize, usize, usize),
+        sees: impl Fn(usize) -> bool,
+        out: &mut Vec<f64>,
+    ) {
         let q = &query[self.query.at(batch, head, token)..][..self.query.size];
         let kv = head / (self.sizes.heads / self.key.heads);
         out.clear();
         out.extend((0..self.sizes.keys).map(|t| {
+            if !sees(t) {
+                return 0.0;
+            }
             let k = &key[self.key.at(batch, kv, t)..][..self.key.size];
             q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>()
         }));
@@ -470,14 +485,25 @@ impl Op for Mixture {
             if !first.is_some_and(|first| are_probabilities(&first, sizes.keys)) {
                 continue;
             }
-            let Some(weights) = site.load(p).filter(|weights| are_probabilities(&weights.reference, sizes.keys)) else { continue };
+            // Read whole only where a few rows promise something.
+            let mut weights: Option<Option<Arc<Loaded>>> = None;
             let outs = Heads::all(site.dims(), sizes.batch, sizes.queries, Some(sizes.heads));
             for &v in site.before.iter().filter(|v| **v != p) {
                 for out in &outs {
                     for value in Heads::of_size(&site.scene.entries()[v].dims, sizes.batch, sizes.keys, out.size, sizes.heads) {
-                        if sizes.heads % value.heads == 0 && site.is_possible(elements * sizes.keys) {
-                            let out = *out;
-                            learned.extend(mixture(site, p, v, &weights, Mixed { sizes, value, out }));
+                        let mixed = Mixed { sizes, value, out: *out };
+                        let rows: Vec<(usize, usize, usize)> = mixed.glanced().collect();
+                        let row = |nth: usize| {
+                            let (b, h, s) = rows[nth];
+                            site.scene.runs(p, &[((b * sizes.heads + h) * sizes.queries + s) * sizes.keys], sizes.keys)
+                        };
+                        let promises = || mixed.glance(site, v).is_some_and(|glance| glance.promises(row));
+                        if sizes.heads % value.heads != 0 || !site.is_possible(elements * sizes.keys) || !promises() {
+                            continue;
+                        }
+                        let load = || site.load(p).filter(|weights| are_probabilities(&weights.reference, sizes.keys));
+                        if let Some(weights) = weights.get_or_insert_with(load) {
+                            learned.extend(mixture(site, p, v, weights, mixed));
                         }
                     }
                 }
@@ -530,53 +556,96 @@ impl Mixed {
         made
     }
 
-    /// A mean of values lies between the smallest and the largest of them: nearly every other triple of tensors fails here, before any is read
-    /// whole.
-    fn could_be(self, site: &Site<'_>, value: usize) -> bool {
-        let Sizes { batch, heads, queries, keys } = self.sizes;
+    /// A few rows of heads that stand for all: batch, head and token of each.
+    fn glanced(self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let Sizes { batch, heads, queries, .. } = self.sizes;
         let rows = batch * heads * queries;
-        (0..rows.min(12)).all(|i| {
-            let row = (i * 2_654_435_761) % rows;
-            let (b, h, s) = (row / queries / heads, row / queries % heads, row % queries);
-            let kv = h / (heads / self.value.heads);
-            (0..self.out.size.min(4)).all(|d| {
-                let places: Vec<usize> = (0..keys).map(|t| self.value.at(b, kv, t) + d).collect();
-                let Some(values) = site.scene.pick(value, &places) else { return false };
-                let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
-                let slack = 4.0 * site.floor[1] * low.abs().max(high.abs());
-                let out = site.scene.pick(site.pair, &[self.out.at(b, h, s) + d]);
-                out.is_some_and(|out| (low - slack..=high + slack).contains(&out[0]))
-            })
-        })
+        (0..rows.min(GLANCED))
+            .map(move |i| (i * 2_654_435_761 + rows / 2) % rows)
+            .map(move |row| (row / queries / heads, row / queries % heads, row % queries))
+    }
+
+    /// A few channels of those rows and of the values they are made of; `None` when they cannot be read.
+    fn glance(self, site: &Site<'_>, value: usize) -> Option<Glance> {
+        let channels = self.out.size.min(GLANCED_CHANNELS);
+        let row = |(b, h, s): (usize, usize, usize)| {
+            let kv = h / (self.sizes.heads / self.value.heads);
+            let starts: Vec<usize> = (0..self.sizes.keys).map(|t| self.value.at(b, kv, t)).collect();
+            Some((site.scene.runs(value, &starts, channels)?, site.scene.runs(site.pair, &[self.out.at(b, h, s)], channels)?))
+        };
+        Some(Glance { rows: self.glanced().map(row).collect::<Option<_>>()? })
+    }
+
+    /// Whether the first token of every head is that of the values, as it is where no token sees a later one.
+    fn begins_with_values(self, site: &Site<'_>, value: usize) -> bool {
+        let Sizes { batch, heads, .. } = self.sizes;
+        let channels = self.out.size.min(GLANCED_CHANNELS);
+        let per = heads / self.value.heads;
+        let of = |pair: usize, starts: Vec<usize>| site.scene.runs(pair, &starts, channels);
+        let some = || (0..batch * heads).step_by((batch * heads).div_ceil(GLANCED)).map(move |nth| (nth / heads, nth % heads));
+        let values = of(value, some().map(|(b, h)| self.value.at(b, h / per, 0)).collect());
+        let outs = of(site.pair, some().map(|(b, h)| self.out.at(b, h, 0)).collect());
+        let (Some(values), Some(outs)) = (values, outs) else { return false };
+        roughly(values.into_iter(), outs.into_iter(), 4.0 * site.floor[1])
     }
 
     /// Whether a few heads of a few tokens come out.
-    fn some(self, site: &Site<'_>, value: &[f64], which: Few, weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> bool {
-        let (made, wanted) = self.few(&site.out.reference, value, which, weights);
-        roughly(made.into_iter(), wanted.into_iter(), 4.0 * site.floor[1])
+    fn some(self, site: &Site<'_>, value: &[f64], which: Few, mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> bool {
+        let out = &site.out.reference;
+        let wanted = self.few_rows(which).flat_map(|(b, h, s)| &out[self.out.at(b, h, s)..][..self.out.size]).copied();
+        let made = self.few_rows(which).flat_map(|(b, h, s)| {
+            let mut one = vec![0.0; self.out.size];
+            self.one(&weights(b, h, s), value, b, h, &mut one);
+            one
+        });
+        roughly(made, wanted, 4.0 * site.floor[1])
     }
 
     /// How far they are off, squared.
-    fn miss(self, out: &[f64], value: &[f64], which: Few, weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> f64 {
-        let (made, wanted) = self.few(out, value, which, weights);
-        made.iter().zip(&wanted).map(|(made, wanted)| (made - wanted) * (made - wanted)).sum()
+    fn miss(self, out: &[f64], value: &[f64], which: Few, mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> f64 {
+        let mut one = vec![0.0; self.out.size];
+        let mut of_row = |(b, h, s): (usize, usize, usize)| {
+            self.one(&weights(b, h, s), value, b, h, &mut one);
+            let wanted = &out[self.out.at(b, h, s)..][..self.out.size];
+            one.iter().zip(wanted).map(|(made, wanted)| (made - wanted) * (made - wanted)).sum::<f64>()
+        };
+        self.few_rows(which).map(&mut of_row).sum()
     }
 
-    /// A few heads of a few tokens, as they are made and as they are.
-    fn few(self, out: &[f64], value: &[f64], which: Few, mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> (Vec<f64>, Vec<f64>) {
+    /// A few heads of a few tokens.
+    fn few_rows(self, which: Few) -> impl Iterator<Item = (usize, usize, usize)> + Clone {
         let Sizes { batch, heads, queries, .. } = self.sizes;
         let rows = batch * heads * queries;
-        let (mut made, mut wanted) = (Vec::new(), Vec::new());
-        for i in 0..rows.min(24) {
+        (0..rows.min(24)).map(move |i| {
             let row = (i * 2_654_435_761) % rows;
-            let (b, h, s) = (row / queries / heads, row / queries % heads, row % queries);
-            let s = if which == Few::First { s % FIRST.min(queries) } else { s };
-            let mut one = vec![0.0; self.out.size];
-            self.one(&weights(b, h, s), value, b, h, &mut one);
-            made.extend(one);
-            wanted.extend_from_slice(&out[self.out.at(b, h, s)..][..self.out.size]);
+            let s = row % queries;
+            (row / queries / heads, row / queries % heads, if which == Few::First { s % FIRST.min(queries) } else { s })
+        })
+    }
+}
+
+/// What [`Mixed::glanced`] rows are, and the values they are made of.
+struct Glance {
+    rows: Vec<(Vec<f64>, Vec<f64>)>,
+}
+
+impl Glance {
+    /// Whether they come out, roughly, with the weights from wherever they come.
+    fn promises(&self, mut weights: impl FnMut(usize) -> Option<Vec<f64>>) -> bool {
+        let (mut error, mut energy) = (0.0, 0.0);
+        for (nth, (values, wanted)) in self.rows.iter().enumerate() {
+            let Some(weights) = weights(nth) else { return false };
+            let mut made = vec![0.0; wanted.len()];
+            for (weight, values) in weights.iter().zip(values.chunks_exact(wanted.len())) {
+                made.iter_mut().zip(values).for_each(|(made, value)| *made += weight * value);
+            }
+            error += made.iter().zip(wanted).map(|(made, wanted)| (made - wanted) * (made - wanted)).sum::<f64>();
+            energy += wanted.iter().map(|wanted| wanted * wanted).sum::<f64>();
+            if error > PROMISING * PROMISING * energy {
+                return false;
+            }
         }
-        (made, wanted)
+        true
     }
 }
 
@@ -631,6 +700,41 @@ fn windows(keys: usize) -> impl Iterator<Item = Mask> {
     lengths.into_iter().map(Mask::Window)
 }
 
+/// Rows of heads, and channels of each, that are looked at before a tensor is read; how far off they may be.
+const GLANCED: usize = 3;
+const GLANCED_CHANNELS: usize = 8;
+const PROMISING: f64 = 0.4;
+
+/// Weights of the rows that are glanced at, by the usual scales and without a mask.
+struct Weights {
+    by_scale: Vec<Vec<Vec<f64>>>,
+}
+
+impl Weights {
+    fn of(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores, mixed: Mixed) -> Option<Self> {
+        let size = scores.query.size;
+        let scales = [1.0 / (size as f64).sqrt(), 1.0, 1.0 / size as f64];
+        let mut by_scale = vec![Vec::new(); scales.len()];
+        for (b, h, s) in mixed.glanced() {
+            let query = site.scene.runs(q, &[scores.query.at(b, h, s)], size)?;
+            let kv = h / (scores.sizes.heads / scores.key.heads);
+            let starts: Vec<usize> = (0..scores.sizes.keys).map(|t| scores.key.at(b, kv, t)).collect();
+            let keys = site.scene.runs(k, &starts, size)?;
+            let dots: Vec<f64> = keys.chunks_exact(size).map(|key| key.iter().zip(&query).map(|(k, q)| k * q).sum()).collect();
+            for (scale, rows) in scales.iter().zip(&mut by_scale) {
+                let mut row = dots.clone();
+                Softmax { scale: *scale, cap: None }.apply(&mut row, |_| true);
+                rows.push(row);
+            }
+        }
+        Some(Self { by_scale })
+    }
+
+    fn promise(&self, glance: &Glance) -> bool {
+        self.by_scale.iter().any(|rows| glance.promises(|nth| rows.get(nth).cloned()))
+    }
+}
+
 /// Queries, keys and values are looked for among this many tensors.
 const NEAREST: usize = 10;
 
@@ -638,7 +742,8 @@ const NEAREST: usize = 10;
 fn directly(site: &Site<'_>) -> Vec<Learned> {
     let near: Vec<usize> = site.before.iter().copied().filter(|at| site.scene.entries()[*at].dims.len() >= 3).take(NEAREST).collect();
     let mut learned = Vec::new();
-    let mut possible: HashMap<(usize, Mixed), bool> = HashMap::new();
+    let mut possible: HashMap<(usize, Mixed), Could> = HashMap::new();
+    let mut weights: HashMap<(usize, usize, Mixed), Option<Weights>> = HashMap::new();
     for &q in &near {
         let dims = &site.scene.entries()[q].dims;
         let &[ref outer @ .., a, b, _] = &dims[..] else { continue };
@@ -661,8 +766,18 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
                             for out in outs.iter().filter(|out| out.size == key.size) {
                                 let mixed = Mixed { sizes, value: key, out: *out };
                                 // Whatever the queries and keys are.
-                                if *possible.entry((v, mixed)).or_insert_with(|| mixed.could_be(site, v)) {
-                                    learned.extend(attention(site, [q, k, v], scores, mixed));
+                                let could = possible.entry((v, mixed)).or_insert_with(|| Could::of(site, v, mixed));
+                                let promises = match could {
+                                    Could::Not => false,
+                                    Could::Causal | Could::Either => true,
+                                    Could::Full(glance) => {
+                                        let known = weights.entry((q, k, mixed));
+                                        let known = known.or_insert_with(|| Weights::of(site, [q, k], scores, mixed));
+                                        known.as_ref().is_some_and(|weights| weights.promise(glance))
+                                    }
+                                };
+                                if promises {
+                                    learned.extend(attention(site, [q, k, v], scores, mixed, could));
                                 }
                             }
                         }
@@ -674,13 +789,40 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
     learned
 }
 
-fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixed) -> Option<Learned> {
+/// How values could make an output, whatever the queries and keys are.
+enum Could {
+    Not,
+    Causal,
+    Full(Glance),
+    /// More keys than queries: the first query sees those before it.
+    Either,
+}
+
+impl Could {
+    fn of(site: &Site<'_>, v: usize, mixed: Mixed) -> Self {
+        if mixed.sizes.keys > mixed.sizes.queries {
+            return Could::Either;
+        }
+        if mixed.begins_with_values(site, v) {
+            return Could::Causal;
+        }
+        mixed.glance(site, v).map_or(Could::Not, Could::Full)
+    }
+}
+
+fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixed, could: &Could) -> Option<Learned> {
+    let (starts_alone, sees_all) = match could {
+        Could::Not => return None,
+        Could::Causal => (true, false),
+        Could::Full(_) => (false, true),
+        Could::Either => (true, true),
+    };
     let (query, key, value) = (site.load(q)?, site.load(k)?, site.load(v)?);
     let size = scores.query.size as f64;
     let sizes = scores.sizes;
     let weights = move |query: &[f64], key: &[f64], softmax: Softmax, mask: Mask, b: usize, h: usize, s: usize| {
         let mut row = Vec::new();
-        scores.row(query, key, b, h, s, &mut row);
+        scores.seen(query, key, (b, h, s), |t| mask.sees(sizes, s, t), &mut row);
         softmax.apply(&mut row, |t| mask.sees(sizes, s, t));
         row
     };
@@ -697,7 +839,7 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
         let mask = std::iter::once(Mask::Causal).chain(windows(sizes.keys)).find(|mask| near(*mask, softmax, Few::Any))?;
         Some((mask, softmax))
     };
-    let (mask, softmax) = causal().or_else(full)?;
+    let (mask, softmax) = if starts_alone { causal() } else { None }.or_else(|| if sees_all { full() } else { None })?;
     let scale = softmax.scale;
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let width = site.width();
