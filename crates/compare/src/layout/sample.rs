@@ -22,6 +22,8 @@ const SEARCHED: usize = 16;
 /// How far above chance the agreement must be, as a share of what chance leaves; and where nothing less simple can be meant.
 const CONVINCING: f64 = 0.2;
 const BEYOND_DOUBT: f64 = 0.75;
+/// By how much a plan that leaves something out must be better than one that leaves out nothing.
+const LEAD: f64 = 0.1;
 /// Where no plan of the smallest sample is this far above chance, larger samples of strangers would be read for nothing.
 const HOPEFUL: f64 = 0.1;
 /// Plans up to these costs race together.
@@ -38,6 +40,20 @@ pub(super) struct Choice {
     pub plan: usize,
     pub by: Evidence,
     pub agrees: bool,
+    /// How far above chance its values agree; 0 where only their order does.
+    pub above: f64,
+}
+
+impl Choice {
+    /// Nothing else can be meant.
+    pub(super) fn beyond_doubt(self) -> bool {
+        self.agrees && self.above > BEYOND_DOUBT
+    }
+
+    /// Whether the values are clearly more for this one.
+    pub(super) fn beats(self, other: Self) -> bool {
+        self.agrees && (!other.agrees || self.above > other.above + LEAD)
+    }
 }
 
 /// One plan's values beside the reference's.
@@ -103,8 +119,8 @@ fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, 
     let agrees = above > least;
     // Several plans may agree alike, as ways to write the same one do: the values then stand behind the simplest.
     let choice = match agrees {
-        true => Choice { plan: *first, by: Evidence::Values, agrees },
-        false => Choice { plan: simplest, by: Evidence::Shape, agrees },
+        true => Choice { plan: *first, by: Evidence::Values, agrees, above },
+        false => Choice { plan: simplest, by: Evidence::Shape, agrees, above },
     };
     // In a small tensor a neighbouring plan may be right in most places; nothing less than everywhere is beyond doubt.
     let clear = if read.all { above >= 1.0 } else { above > BEYOND_DOUBT };
@@ -190,7 +206,7 @@ fn correlated(plans: &[Way], reader: &mut Reader<'_>) -> Option<Choice> {
     let best = found.iter().map(|(_, correlation)| *correlation).fold(0.0, f64::max);
     let close: Vec<usize> = found.iter().filter(|(_, c)| *c > best - CORRELATION_LEAD).map(|(plan, _)| *plan).collect();
     let decides = best > CORRELATED && (close.len() < first.len() || first.len() == 1);
-    decides.then(|| Choice { plan: close[0], by: Evidence::Values, agrees: true })
+    decides.then(|| Choice { plan: close[0], by: Evidence::Values, agrees: true, above: 0.0 })
 }
 
 fn rank_correlation(a: &[f64], b: &[f64]) -> f64 {
