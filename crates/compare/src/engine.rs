@@ -7,7 +7,7 @@
 use crate::{
     causes::{self, Scene},
     layout::{self, Convention, Dims, Hints, Layout, LayoutError, SideHints, Which, parse_steps},
-    noise::{Measures, angle, measures},
+    noise::{Measures, angle, averaged, measures, spread},
     pairing::{self, Leftover, Pair, PairError, Pairing},
     precision,
     report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport, Unmeasured},
@@ -52,6 +52,8 @@ pub struct Part {
     pub shape: Option<Shape>,
     /// The coarser dtype that both sides were rounded to before they were stored wider.
     pub rounded_to: Option<DType>,
+    /// How far apart the logits of probabilities are; 0 when it is none.
+    pub spread: f64,
     pub outcome: Outcome,
 }
 
@@ -75,7 +77,7 @@ impl Part {
     }
 
     fn bare(outcome: Outcome) -> Self {
-        Self { layout: None, shape: None, rounded_to: None, outcome }
+        Self { layout: None, shape: None, rounded_to: None, spread: 0.0, outcome }
     }
 }
 
@@ -234,7 +236,8 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
     watch.measured(bytes.saturating_sub(told.into_inner()));
     let apart = matches!(&outcome, Outcome::Measured(totals, _) if totals.differing > 0);
     let rounded_to = if apart { precision::stored_wider(&*aligned.reference, &*aligned.candidate) } else { None };
-    Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), rounded_to, outcome }
+    let spread = if apart { spread(&*aligned.reference).unwrap_or(0.0) } else { 0.0 };
+    Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), rounded_to, spread, outcome }
 }
 
 /// Indices of all axes together up to which a pair keeps its profiles.
@@ -290,6 +293,14 @@ fn convention(reference: &str, candidate: &str) -> Option<Convention> {
         [false, true] if fused(reference) => Some(Convention::Interleaved(Which::Candidate)),
         _ => None,
     }
+}
+
+/// The layouts of the settings that no pair is named by: a typing mistake, for nothing else would tell.
+pub fn unused_layouts<'s>(plan: &Plan, reference: &Side<'_>, settings: &'s Settings) -> Vec<&'s str> {
+    let names =
+        |glob: &globset::GlobMatcher| plan.pairing.pairs.iter().any(|pair| glob.is_match(&reference.items()[pair.reference[0]].name));
+    let unused = |name: &&str| globset::Glob::new(name).is_ok_and(|glob| !names(&glob.compile_matcher()));
+    settings.layouts.iter().map(|entry| entry.name.as_str()).filter(unused).collect()
 }
 
 /// The measures of a repeat or higher-precision run against the reference, by reference item.
@@ -397,7 +408,8 @@ pub fn merge(
                     totals: &totals,
                     measures,
                     dtypes: part.rounded_to.map_or(dtypes, |dtype| [dtype; 2]),
-                    reduction: longest,
+                    reduction: longest.max(averaged(&judged.reference[0])),
+                    spread: part.spread,
                     // Parameters are not computed from positions.
                     angle: if parameter { 0.0 } else { angle(&[&judged.reference[0], &judged.candidate[0]], first.shape.dims()) },
                     parameter,

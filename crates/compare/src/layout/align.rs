@@ -152,14 +152,25 @@ fn search(left: &[Whole], right: &[Whole], reference: &[View], candidate: &[View
     {
         return take(&plans[choice.plan], choice.by);
     }
+    let copies = whole_plans(left, right, true);
+    // Ranks that have copies of some of what they hold beside one that half agrees. Cutting is no way to agree more: it leaves out what does
+    // not.
+    if let Some(whole) = first
+        && whole.agrees
+    {
+        return match sample::choose(&copies, reference, candidate)? {
+            Some(choice) if choice.holds && choice.beats(whole) => take(&copies[choice.plan], choice.by),
+            _ => take(&plans[whole.plan], whole.by),
+        };
+    }
     // What leaves something out, as padding or as copies of what other ranks have: the values choose between the two.
-    let copies = whole_plans(left, right, true).into_iter().map(|way| ranks::CutWay { way, by_shape: false });
+    let copies = copies.into_iter().map(|way| ranks::CutWay { way, by_shape: false });
     let mut cuts: Vec<ranks::CutWay> = copies.chain(cut_plans(left, right)).collect();
     cuts.sort_by_key(|cut| cut.way.cost);
     cuts.truncate(MOST_PLANS);
     let (cuts, by_shape): (Vec<Way>, Vec<bool>) = cuts.into_iter().map(|cut| (cut.way, cut.by_shape)).unzip();
     if let Some(choice) = sample::choose(&cuts, reference, candidate)?
-        && first.map_or(choice.agrees, |first| choice.beats(first))
+        && choice.agrees
     {
         return take(&cuts[choice.plan], choice.by);
     }

@@ -162,6 +162,20 @@ fn a_rank_that_holds_the_head_of_another_is_no_copy() {
     assert_ne!(read(&*found.candidate), heads, "{}", found.layout.text);
 }
 
+#[test]
+fn ranks_beside_more_ranks_that_hold_copies_are_all_put_together() {
+    // The first rank agrees with the first rank, whatever the others hold.
+    let heads = Tensor::random(&[2, 5, 4], 1);
+    let shards = heads.shards(0, 2);
+    for copies in [2, 4] {
+        let ranks: Vec<Tensor> = shards.iter().flat_map(|shard| std::iter::repeat_n(shard.clone(), copies)).collect();
+        for (reference, candidate) in [(&shards, &ranks), (&ranks, &shards)] {
+            let found = settled(reference, candidate);
+            assert_eq!((read(&*found.reference), read(&*found.candidate)), (heads.clone(), heads.clone()), "{}", found.layout.text);
+        }
+    }
+}
+
 /// The ranks of fused queries, keys and values, with fewer key heads than ranks: rank by rank its queries, its key head, its value head.
 fn replicated(queries: &Tensor, keys: &Tensor, values: &Tensor, heads: u64, ranks: u64) -> Vec<Tensor> {
     let (q, k, v) = (queries.shards(0, ranks), keys.shards(0, heads), values.shards(0, heads));
@@ -240,6 +254,15 @@ fn a_convention_of_the_names_is_followed_where_the_values_confirm_it() {
     let aligned = align(&[plain.view()], &[other.view()], &with(Convention::Interleaved(Which::Candidate))).unwrap();
     assert!(aligned.layout.steps.is_empty());
     assert!(align(&[plain.view()], &[interleaved.view()], &Hints::default()).unwrap().layout.steps.is_empty());
+}
+
+#[test]
+fn a_rank_that_is_wrong_is_not_cut_off() {
+    let heads = Tensor::random(&[8, 12, 8], 1);
+    let mut ranks = heads.shards(0, 2);
+    ranks[1] = ranks[1].map(|_, value| value * 1.3);
+    let found = settled(from_ref(&heads), &ranks);
+    assert_eq!(found.layout.text, "2 x [4, 12, 8] -> [8, 12, 8]: concatenate 2 parts along dim 0");
 }
 
 #[test]
@@ -636,7 +659,7 @@ fn the_users_steps_are_taken_as_they_are() {
     found(from_ref(&all), &[all.permute(&[1, 0, 2])], &hints("permute(1,0,2)"));
     found(from_ref(&all), &all.shards(1, 3), &hints("concat(1)"));
     let wrong = align(&[all.view()], &[all.view()], &hints("squeeze(0)")).unwrap_err();
-    assert_eq!(wrong.to_string(), "step 0, drop dim 0, does not fit [6, 6, 4]");
+    assert_eq!(wrong.to_string(), "step 1, drop dim 0, does not fit [6, 6, 4]");
     let unequal = align(&[all.view()], &[all.view()], &hints("merge(0,2)")).unwrap_err();
     assert_eq!(unequal.to_string(), "the steps leave [6, 6, 4] and [36, 4], which are not one shape");
 }

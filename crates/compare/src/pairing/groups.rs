@@ -381,7 +381,22 @@ mod tests {
         let other: Vec<(&str, &[u64])> = other.iter().map(|name| (name.as_str(), &[2u64, 8][..])).collect();
         assert_eq!(normalized(&shards, &other)[0], "rank0/x.weight+rank1/x.weight=x.weight_tp0+x.weight_tp1+x.weight_tp2+x.weight_tp3");
         let same = [("mp_rank_00/x.weight", &[4u64, 8][..]), ("mp_rank_01/x.weight", &[4, 8])];
-        assert_eq!(normalized(&shards, &same), ["rank1/x.weight=mp_rank_01/x.weight", "rank0/x.weight=mp_rank_00/x.weight"]);
+        assert_eq!(normalized(&shards, &same), ["rank0/x.weight=mp_rank_00/x.weight", "rank1/x.weight=mp_rank_01/x.weight"]);
+    }
+
+    #[test]
+    fn ranks_run_at_the_same_time() {
+        // A fault of the last rank comes before what all ranks make of it together.
+        let run = [
+            ("rank0/0_query", &[4u64][..]),
+            ("rank0/0_post_attn", &[4]),
+            ("rank1/0_query", &[4]),
+            ("rank1/0_post_attn", &[4]),
+            ("rank1/0_extra", &[4]),
+        ];
+        let (pairs, _) = result(&settings(&[Rule::Exact]), &Source::shaped(&run), &Source::shaped(&run));
+        let names: Vec<&str> = pairs.iter().map(|pair| pair.split('=').next().unwrap()).collect();
+        assert_eq!(names, ["rank0/0_query", "rank1/0_query", "rank0/0_post_attn", "rank1/0_post_attn", "rank1/0_extra"]);
     }
 
     #[test]

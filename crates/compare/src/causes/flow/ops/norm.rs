@@ -78,6 +78,9 @@ impl Op for Norm {
 /// Rows were chosen that are worse than most: so many times the floor of the whole may be left in them.
 const HOPELESS: f64 = 16.0;
 
+/// Floors that a norm may be off: it rounds a step more than most ops.
+const LOOSENESS: f64 = 1.5;
+
 /// Rows that are looked at before all of them are.
 const FEW_ROWS: usize = 16;
 /// Channels of them that are looked at.
@@ -119,7 +122,8 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
     let (error, shape) = best?;
     // A residual stream is roughly a norm of what it was a layer before; all of it is read only where these rows leave little.
     let floor = own_floor(site.scene.entries()[site.pair].dtypes[0], channels)?;
-    if error.sqrt() > HOPELESS * floor[0] * wanted.iter().map(|wanted| wanted * wanted).sum::<f64>().sqrt() {
+    let looseness = LOOSENESS + if centred { subtracted(site, &given, channels) } else { 0.0 };
+    if error.sqrt() > HOPELESS * floor[0] * looseness / LOOSENESS * wanted.iter().map(|wanted| wanted * wanted).sum::<f64>().sqrt() {
         return None;
     }
     // Enough rows for the weights are among those already: more would only take time.
@@ -189,12 +193,30 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
         formula: format!("{kind} of {name} (epsilon {})", short(shape.epsilon)),
         inputs: vec![input],
         terms: channels,
-        looseness: 1.5,
+        looseness,
         off: [0.0; 4],
         predict: made(shape, affine),
         variants,
         telling,
     })
+}
+
+/// How many more floors a LayerNorm may be off because its rows' means are large beside what they spread: the rounding of the mean, a sum in
+/// single precision or better, is left when it is subtracted. As a share of the floor, which what is rounded to a coarser dtype hardly feels.
+fn subtracted(site: &Site<'_>, given: &[f64], channels: usize) -> f64 {
+    let ratio = |row: &[f64]| {
+        let mean = row.iter().sum::<f64>() / channels as f64;
+        let spread = rms(&row.iter().map(|x| x - mean).collect::<Vec<_>>());
+        if spread > 0.0 { mean.abs() / spread } else { 0.0 }
+    };
+    let mut ratios: Vec<f64> = given.chunks_exact(channels).map(ratio).collect();
+    let share = |dtype: twinscope_tensor::DType| {
+        let unit = crate::noise::floor_unit(dtype)?;
+        let summing = (channels as f64).sqrt() * unit.min(2f64.powi(-24));
+        Some(summing / (unit + summing))
+    };
+    let shares = site.scene.entries()[site.pair].dtypes.map(share);
+    0.5 * median(&mut ratios) * shares.into_iter().flatten().fold(1.0, f64::min)
 }
 
 /// More rows say no more about epsilon.
