@@ -51,8 +51,12 @@ pub fn align(reference: &[View], candidate: &[View], hints: &Hints) -> Result<Al
         let kind = if views.len() > MOST_RANKS { Parts::Pieces } else { kind };
         ranks::wholes(&dims, side, kind)
     };
-    let left = wholes(reference, Which::Reference, hints.reference.parts);
-    let right = wholes(candidate, Which::Candidate, hints.candidate.parts);
+    let mut left = wholes(reference, Which::Reference, hints.reference.parts);
+    let mut right = wholes(candidate, Which::Candidate, hints.candidate.parts);
+    if let Some(Convention::Interleaved(side)) = hints.convention {
+        let whole = if side == Which::Reference { &mut left } else { &mut right };
+        whole.extend(ranks::interleaved(whole, side));
+    }
     search(&left, &right, reference, candidate)?.ok_or_else(|| incomparable().into())
 }
 

@@ -194,6 +194,27 @@ pub(super) fn fused_sizes(total: u64) -> Vec<Vec<u64>> {
     all
 }
 
+/// What is simply put together, with its queries, keys and values taken out of every number of groups that they may be interleaved by.
+pub(super) fn interleaved(wholes: &[Whole], side: Which) -> Vec<Whole> {
+    let mut all = Vec::new();
+    for whole in wholes {
+        let axis = match whole.steps.as_slice() {
+            [] => 0,
+            [Step::Concat { axis, .. }] => *axis,
+            _ => continue,
+        };
+        let sizes = whole.dims.get(axis).map_or_else(Vec::new, |dim| fused_sizes(*dim));
+        for sizes in sizes.into_iter().filter(|sizes| sizes.len() == 3) {
+            for (groups, price) in groupings(&sizes) {
+                let order = Order::Unpack { groups, sizes: sizes.clone() };
+                let steps = [whole.steps.as_slice(), &[Step::Reorder { side, axis, order }]].concat();
+                all.push(Whole { steps, dims: whole.dims.clone(), cost: whole.cost + price, joined: None, replicated: false });
+            }
+        }
+    }
+    all
+}
+
 /// In how many groups pieces of these sizes can be interleaved, and the price of each.
 pub(super) fn groupings(sizes: &[u64]) -> Vec<(u64, u32)> {
     let common = sizes.iter().copied().fold(0, permute::gcd);

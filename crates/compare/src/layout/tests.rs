@@ -249,6 +249,14 @@ fn a_convention_of_the_names_is_followed_where_the_values_confirm_it() {
         let layout = found(from_ref(reference), from_ref(candidate), &with(Convention::Interleaved(which)));
         assert_eq!(layout.by, Evidence::Declared, "{}", layout.text);
     }
+    // In ranks, each with its groups.
+    let pieces = [Tensor::random(&[32, 6], 1), Tensor::random(&[16, 6], 2), Tensor::random(&[16, 6], 3)];
+    let (whole, shards) = (stacked(&pieces), packed(&pieces, 8).shards(0, 2));
+    for (reference, candidate, which) in [(from_ref(&whole), &shards[..], Which::Candidate), (&shards, from_ref(&whole), Which::Reference)]
+    {
+        let layout = found(reference, candidate, &with(Convention::Interleaved(which)));
+        assert_eq!(layout.by, Evidence::Values, "{}", layout.text);
+    }
     // Strangers are compared as they are, and so is everything that no name speaks for.
     let other = Tensor::random(&[48, 6], 9);
     let aligned = align(&[plain.view()], &[other.view()], &with(Convention::Interleaved(Which::Candidate))).unwrap();

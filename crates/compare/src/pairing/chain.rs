@@ -288,6 +288,20 @@ fn two_fused_families_pair_though_one_calls_gate_and_up_fc1() {
 }
 
 #[test]
+fn shards_of_one_fused_family_pair_with_the_whole_of_another() {
+    let sharded: Tensors = (0..2)
+        .flat_map(|rank| {
+            megatron(2).into_iter().map(move |(name, mut dims)| {
+                dims[0] /= if dims.len() == 2 { 2 } else { 1 };
+                (format!("mp_rank_0{rank}/{name}"), dims)
+            })
+        })
+        .collect();
+    let (pairs, pairing) = result(&Settings::default(), &source(&vllm(2)), &source(&sharded));
+    assert_eq!((pairs.len(), pairing.only_reference.len(), pairing.only_candidate.len()), (3 + 2 * 6, 0, 0), "{pairs:?}");
+}
+
+#[test]
 fn other_families_pair_with_the_layers_shifted() {
     let shifted: Tensors = gguf(3)
         .into_iter()

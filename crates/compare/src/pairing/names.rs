@@ -236,7 +236,9 @@ fn drop_prefixes(words: &mut Vec<String>, two_stacks: bool, in_layer: bool) {
         let rest = &words[at..];
         let coder = !two_stacks && rest.first().is_some_and(|word| word == "encoder" || word == "decoder");
         let prefix = families::PREFIXES.iter().find(|phrase| families::begins(rest, phrase)).map(|phrase| phrase.len());
-        match prefix.or(coder.then_some(1)) {
+        // The number stood elsewhere: `encoder.layers.encoder_layer_0`.
+        let layers = in_layer && rest.first().is_some_and(|word| word == ALL_LAYERS);
+        match prefix.or((coder || layers).then_some(1)) {
             // A name that is nothing but a prefix keeps its last word, unless it is that of a layer: `model.layers.3`.
             Some(len) if len < rest.len() || in_layer => at += len,
             _ => break,
@@ -359,6 +361,22 @@ mod tests {
                 "model.layers_3.self_attn.q_proj.weight",
                 "model.block3.self_attn.q_proj.weight",
             ],
+        );
+    }
+
+    #[test]
+    fn torchvision_numbers_its_layers_twice_over() {
+        all_are(
+            "3:|attn_qkv|weight",
+            &["encoder.layers.encoder_layer_3.self_attention.in_proj_weight", "blocks.3.attn.qkv.weight", "vit.blocks.3.attn.qkv.weight"],
+        );
+        all_are(
+            "3:|norm2|weight",
+            &["params/decoder/layers_3/post_self_attention_layer_norm/scale", "model.layers.3.post_attention_layernorm.weight"],
+        );
+        all_are(
+            "3:|norm1|weight",
+            &["params/decoder/layers_3/pre_self_attention_layer_norm/scale", "model.layers.3.input_layernorm.weight"],
         );
     }
 
