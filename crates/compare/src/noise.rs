@@ -147,12 +147,16 @@ pub fn spread(reference: &dyn Operand) -> Option<f64> {
     }
     let (mut scratch, mut row, mut spread) = (Vec::new(), Vec::new(), 0f64);
     let looked_at = rows.min(ROWS);
+    // A few values rule out nearly everything else.
+    if !reference.f64_values(0, width.min(FEW) as usize, &mut scratch, &mut row) || row.iter().any(|value| !(0.0..=1.0).contains(value)) {
+        return None;
+    }
     for nth in 0..looked_at {
         if !reference.f64_values(nth * (rows / looked_at) * width, width as usize, &mut scratch, &mut row) {
             return None;
         }
         let sum: f64 = row.iter().sum();
-        if !row.iter().all(|value| (0.0..=1.0 + SUM_OFF).contains(value)) || (sum - 1.0).abs() > SUM_OFF {
+        if !row.iter().all(|value| (0.0..=1.0).contains(value)) || (sum - 1.0).abs() > SUM_OFF {
             return None;
         }
         let positive = row.iter().copied().filter(|value| *value > 0.0);
@@ -165,6 +169,7 @@ pub fn spread(reference: &dyn Operand) -> Option<f64> {
 /// Rows that are looked at, and how long they may be.
 const ROWS: u64 = 8;
 const LONGEST_ROW: u64 = 1 << 20;
+const FEW: u64 = 64;
 /// How far from 1 the sum of rounded probabilities may be.
 const SUM_OFF: f64 = 0.02;
 

@@ -69,8 +69,8 @@ fn by_convention(convention: Convention, reference: &View, candidate: &View) -> 
         (Convention::Turned, [rows, columns]) if rows == columns && *rows > 1 => plans.push(vec![Step::Permute { order: vec![1, 0] }]),
         (Convention::Turned, _) => {}
         (Convention::Interleaved(which), dims) => {
-            for axis in 0..dims.len() {
-                let sizes = ranks::fused_sizes(dims[axis]).into_iter().filter(|sizes| sizes.len() == 3);
+            for (axis, dim) in dims.iter().enumerate() {
+                let sizes = ranks::fused_sizes(*dim).into_iter().filter(|sizes| sizes.len() == 3);
                 plans.extend(sizes.flat_map(|sizes| {
                     let packings = ranks::groupings(&sizes).into_iter();
                     packings.map(move |(groups, _)| {
