@@ -32,6 +32,10 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
             board.take(reference, candidate, Rule::Normalized, group.score);
         }
     }
+    for (side, wholes, parts) in gates_and_ups(board) {
+        let (reference, candidate) = if side == REFERENCE { (&wholes[..], &parts[..]) } else { (&parts[..], &wholes[..]) };
+        board.take(reference, candidate, Rule::Normalized, IN_TOTAL);
+    }
 }
 
 type Keys = HashMap<(Option<i128>, String), Vec<usize>>;
@@ -136,6 +140,53 @@ fn all_layers(board: &Board<'_, '_>) -> Vec<Group> {
         }
     }
     groups.sort_by_key(|group| (group.side, group.whole));
+    groups
+}
+
+/// Gates and ups stacked in one tensor each (`ffn_gate_exps`, `ffn_up_exps`) against experts that have both in one (Megatron's `linear_fc1`):
+/// neither is a part of the other, both together are all of them.
+fn gates_and_ups(board: &Board<'_, '_>) -> Vec<(usize, [usize; 2], Vec<usize>)> {
+    let mut groups = Vec::new();
+    for side in [REFERENCE, CANDIDATE] {
+        let other = CANDIDATE - side;
+        let mut parts: BTreeMap<(Option<i128>, String), BTreeMap<u64, Vec<usize>>> = BTreeMap::new();
+        for unit in board.free_units(other) {
+            let mut name = board.name(other, unit).clone();
+            if let ([number], Some("mlp_up" | "mlp_gate_up")) = (&name.numbers()[..], name.stage) {
+                let number = *number;
+                name.rest.retain(|word| word.parse() != Ok(number));
+                let key = (board.layer(other, unit), with_param(&name).key_as("mlp_gate_up"));
+                parts.entry(key).or_default().entry(number).or_default().push(unit);
+            }
+        }
+        if parts.is_empty() {
+            continue;
+        }
+        let mut wholes: Keys = Keys::new();
+        for unit in board.free_units(side) {
+            let name = with_param(board.name(side, unit));
+            if name.numbers().is_empty() && matches!(name.stage, Some("mlp_gate" | "mlp_up")) {
+                wholes.entry((board.layer(side, unit), name.key_as("mlp_gate_up"))).or_default().push(unit);
+            }
+        }
+        for (key, numbered) in parts {
+            let Some(&[one, two]) = wholes.get(&key).map(Vec::as_slice) else { continue };
+            let is_gate = |unit: usize| board.name(side, unit).stage == Some("mlp_gate");
+            let clear = numbered.len() > 1
+                && numbered.keys().copied().eq(0..numbered.len() as u64)
+                && numbered.values().all(|units| units.len() == 1);
+            if !clear || is_gate(one) == is_gate(two) {
+                continue;
+            }
+            let (wholes, units) =
+                (if is_gate(one) { [one, two] } else { [two, one] }, numbered.into_values().flatten().collect::<Vec<_>>());
+            let total =
+                |side: usize, units: &[usize]| units.iter().try_fold(0u64, |sum, unit| sum.checked_add(board.elements(side, *unit)?));
+            if total(side, &wholes).is_some_and(|all| all > 0 && Some(all) == total(other, &units)) {
+                groups.push((side, wholes, units));
+            }
+        }
+    }
     groups
 }
 
@@ -337,6 +388,18 @@ mod tests {
         let whole: &[(&str, &[u64])] = &[("model.layers.0.mlp.experts.w13_weight", &[3, 8, 2])];
         assert_eq!(normalized(whole, &parts), [format!("{}={}", whole[0].0, numbered.join("+"))]);
         assert_eq!(normalized(&parts, whole).len(), 1);
+    }
+
+    #[test]
+    fn stacks_of_gates_and_of_ups_are_paired_with_experts_that_have_both() {
+        let numbered: Vec<String> = (0..3).map(|expert| format!("decoder.layers.0.mlp.experts.linear_fc1.weight{expert}")).collect();
+        let parts: Vec<(&str, &[u64])> = numbered.iter().map(|name| (name.as_str(), &[8u64, 2][..])).collect();
+        let stacks: &[(&str, &[u64])] = &[("blk.0.ffn_up_exps.weight", &[3, 4, 2]), ("blk.0.ffn_gate_exps.weight", &[3, 4, 2])];
+        let together = format!("{}+{}={}", stacks[1].0, stacks[0].0, numbered.join("+"));
+        assert_eq!(normalized(stacks, &parts), [together]);
+        assert_eq!(normalized(&parts, stacks).len(), 1);
+        assert!(normalized(&stacks[..1], &parts).is_empty(), "half of it");
+        assert!(normalized(stacks, &parts[1..]).is_empty(), "an expert is missing");
     }
 
     #[test]
