@@ -113,6 +113,52 @@ fn the_first_divergence_is_named_with_its_numbers() {
 }
 
 #[test]
+fn a_fault_of_the_last_rank_is_named_before_what_the_ranks_make_of_it() {
+    let folder = Folder::new();
+    for (side, fault) in [("a", 1.0f32), ("b", 1.5)] {
+        for rank in 0..2 {
+            let tensor = |name: &'static str, seed: u64, scale: f32| {
+                let values: Vec<f32> = noise(seed, 24).iter().map(|value| value * scale).collect();
+                (name, "F32", &[4u64, 6][..], f32s(&values))
+            };
+            let query = tensor("0_query", 10 + rank, if rank == 1 { fault } else { 1.0 });
+            // All ranks have the sum of all.
+            let all = tensor("0_post_attn", 5, fault);
+            folder.write(&format!("{side}/rank{rank}.safetensors"), &safetensors(&[query, all]));
+        }
+    }
+    let (_, report) = json(&folder, &["diff", "a", "b", "--json"]);
+    assert_eq!(report["first_divergence"]["name"], "rank1.0_query", "{}", report["first_divergence"]);
+}
+
+#[test]
+fn what_is_given_and_used_for_nothing_is_told() {
+    let folder = runs(1.0);
+    folder.write("other.safetensors", &safetensors(&[("unrelated", "F64", &[3, 5], vec![1; 120])]));
+    let told = |args: &[&str]| {
+        let output = folder.output(&[&["diff", "a.safetensors", "b.safetensors"], args].concat());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let layout = told(&["--layout", "9_query: flatten"]);
+    assert!(layout.contains("note: --layout `9_query` is of no pair"), "{layout}");
+    let noise = told(&["--noise", "other.safetensors"]);
+    assert!(noise.contains("note: --noise `other.safetensors` has no tensor of the reference"), "{noise}");
+    assert_eq!(told(&["--layout", "1_query: flatten", "--noise", "a.safetensors"]), "");
+}
+
+#[test]
+fn a_mistake_in_the_settings_is_one_line() {
+    let folder = runs(1.0);
+    folder.write("c.toml", b"skip = []\nrtool = 1\n");
+    let output = folder.output(&["diff", "a.safetensors", "b.safetensors", "--config", "c.toml"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.starts_with("twinscope: `c.toml`: line 2 of the settings: unknown field `rtool`, expected one of"), "{said}");
+    let output = folder.output(&["diff", "a.safetensors", "b.safetensors", "--pattern", "(?<x>a"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said, "twinscope: `(?<x>a` is not a regular expression: unclosed group\n");
+}
+
+#[test]
 fn all_shows_every_pair_and_limit_few() {
     let folder = runs(1.5);
     let rows = |args: &[&str]| {

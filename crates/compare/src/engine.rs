@@ -6,8 +6,8 @@
 
 use crate::{
     causes::{self, Scene},
-    layout::{self, Dims, Hints, Layout, LayoutError, SideHints, parse_steps},
-    noise::{Measures, angle, measures},
+    layout::{self, Convention, Dims, Hints, Layout, LayoutError, SideHints, Which, parse_steps},
+    noise::{Measures, angle, averaged, measures, spread},
     pairing::{self, Leftover, Pair, PairError, Pairing},
     precision,
     report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport, Unmeasured},
@@ -52,6 +52,8 @@ pub struct Part {
     pub shape: Option<Shape>,
     /// The coarser dtype that both sides were rounded to before they were stored wider.
     pub rounded_to: Option<DType>,
+    /// How far apart the logits of probabilities are; 0 when it is none.
+    pub spread: f64,
     pub outcome: Outcome,
 }
 
@@ -75,7 +77,7 @@ impl Part {
     }
 
     fn bare(outcome: Outcome) -> Self {
-        Self { layout: None, shape: None, rounded_to: None, outcome }
+        Self { layout: None, shape: None, rounded_to: None, spread: 0.0, outcome }
     }
 }
 
@@ -234,7 +236,8 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
     watch.measured(bytes.saturating_sub(told.into_inner()));
     let apart = matches!(&outcome, Outcome::Measured(totals, _) if totals.differing > 0);
     let rounded_to = if apart { precision::stored_wider(&*aligned.reference, &*aligned.candidate) } else { None };
-    Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), rounded_to, outcome }
+    let spread = if apart { spread(&*aligned.reference).unwrap_or(0.0) } else { 0.0 };
+    Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), rounded_to, spread, outcome }
 }
 
 /// Indices of all axes together up to which a pair keeps its profiles.
@@ -273,7 +276,31 @@ fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Set
         reference: side(reference, &pair.reference),
         candidate: side(candidate, &pair.candidate),
         only_equal,
+        convention: convention(name, &candidate.items()[pair.candidate[0]].name),
     }
+}
+
+/// How one family writes what the other writes otherwise, in the same shape.
+fn convention(reference: &str, candidate: &str) -> Option<Convention> {
+    let kernels = [reference, candidate].map(|name| last_word(name) == "kernel");
+    if kernels[0] != kernels[1] {
+        return Some(Convention::Turned);
+    }
+    let interleaved = |name: &str| ["linear_qkv", "query_key_value"].iter().any(|word| name.contains(word));
+    let fused = |name: &str| name.contains("qkv") || name.contains("c_attn");
+    match [interleaved(reference), interleaved(candidate)] {
+        [true, false] if fused(candidate) => Some(Convention::Interleaved(Which::Reference)),
+        [false, true] if fused(reference) => Some(Convention::Interleaved(Which::Candidate)),
+        _ => None,
+    }
+}
+
+/// The layouts of the settings that no pair is named by: a typing mistake, for nothing else would tell.
+pub fn unused_layouts<'s>(plan: &Plan, reference: &Side<'_>, settings: &'s Settings) -> Vec<&'s str> {
+    let names =
+        |glob: &globset::GlobMatcher| plan.pairing.pairs.iter().any(|pair| glob.is_match(&reference.items()[pair.reference[0]].name));
+    let unused = |name: &&str| globset::Glob::new(name).is_ok_and(|glob| !names(&glob.compile_matcher()));
+    settings.layouts.iter().map(|entry| entry.name.as_str()).filter(unused).collect()
 }
 
 /// The measures of a repeat or higher-precision run against the reference, by reference item.
@@ -340,6 +367,7 @@ pub fn merge(
     }
     let mut judge = Judge::default();
     let mut longest = 0;
+    let checkpoints = is_checkpoint(reference) && (*alone || is_checkpoint(candidate));
     for (pair, part) in plan.pairs.iter().zip(parts) {
         if *alone {
             // Pairs of one source follow from each other in no way.
@@ -349,6 +377,7 @@ pub fn merge(
             |side: &Side<'_>, items: &[usize]| -> Vec<String> { items.iter().map(|item| side.items()[*item].name.clone()).collect() };
         let (left, right) = (names(reference, &pair.reference), names(candidate, &pair.candidate));
         let first = &reference.items()[pair.reference[0]];
+        let parameter = checkpoints || is_parameter(first);
         let dtypes = [first.dtype, candidate.items()[pair.candidate[0]].dtype];
         // An element may be a sum over any dimension seen so far: hidden size, heads, sequence.
         longest = longest.max(first.shape.dims().iter().copied().max().unwrap_or(0).min(LONGEST_SUM));
@@ -368,7 +397,7 @@ pub fn merge(
             causes: Vec::new(),
             noise: [0.0; 4],
             measures: [0.0; 4],
-            parameter: is_parameter(first),
+            parameter,
             unmeasured: None,
             reason: None,
         };
@@ -379,10 +408,11 @@ pub fn merge(
                     totals: &totals,
                     measures,
                     dtypes: part.rounded_to.map_or(dtypes, |dtype| [dtype; 2]),
-                    reduction: longest,
+                    reduction: longest.max(averaged(&judged.reference[0])),
+                    spread: part.spread,
                     // Parameters are not computed from positions.
-                    angle: if is_parameter(first) { 0.0 } else { angle(&[&judged.reference[0], &judged.candidate[0]], first.shape.dims()) },
-                    parameter: is_parameter(first),
+                    angle: if parameter { 0.0 } else { angle(&[&judged.reference[0], &judged.candidate[0]], first.shape.dims()) },
+                    parameter,
                     measured_floor: floors.and_then(|floors| floors.get(&pair.reference[0]).copied()),
                     tolerance: settings.rtol.is_some() || settings.atol.is_some(),
                 };
@@ -421,12 +451,56 @@ fn is_parameter(item: &crate::side::Item) -> bool {
     if said("param").is_some_and(|param| param == true) {
         return true;
     }
-    let last = item.name.rsplit(['.', '/', ':']).next().unwrap_or_default();
-    matches!(
+    let last = last_word(&item.name);
+    // Megatron numbers the weights of its grouped experts.
+    let numbered = ["weight", "bias"]
+        .iter()
+        .any(|word| last.strip_prefix(word).is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())));
+    let exactly = matches!(
         last,
         "weight" | "bias" | "kernel" | "gamma" | "beta" | "embedding" | "running_mean" | "running_var" | "weight_scale" | "qweight"
-    )
+    );
+    exactly || numbered || matches!(last, "layer_norm_weight" | "layer_norm_bias")
 }
+
+/// What a name ends with, in any family's spelling.
+fn last_word(name: &str) -> &str {
+    name.rsplit(['.', '/', ':']).next().unwrap_or_default()
+}
+
+/// A checkpoint: every name is a parameter's. Stacks of experts (`experts.down_proj`, `w13_weight`) and what else a model keeps are, where
+/// nothing is there that was computed; beside activations, `topk_weight` would be one.
+fn is_checkpoint(side: &Side<'_>) -> bool {
+    let kept = |item: &crate::side::Item| {
+        let last = last_word(&item.name);
+        KEPT.contains(&last) || last.ends_with("_weight") || item.name.contains(".experts.") || item.name.contains("/experts/")
+    };
+    let told = |item: &crate::side::Item| item.meta.as_ref().is_some_and(|meta| meta.get("role").is_some() || meta.get("param").is_some());
+    let items = side.items();
+    items.iter().any(is_parameter) && items.iter().all(|item| !told(item) && (is_parameter(item) || kept(item)))
+}
+
+/// What else checkpoints hold.
+const KEPT: [&str; 18] = [
+    "scale",
+    "scales",
+    "qzeros",
+    "g_idx",
+    "A_log",
+    "D",
+    "dt_bias",
+    "inv_freq",
+    "pos_embed",
+    "cls_token",
+    "position_ids",
+    "sinks",
+    "num_batches_tracked",
+    "lora_A",
+    "lora_B",
+    "input_scale",
+    "weight_scale_inv",
+    "e_score_correction_bias",
+];
 
 fn leftovers(left: &[Leftover], side: &Side<'_>, other: &Side<'_>) -> Vec<LeftoverReport> {
     left.iter()
@@ -533,6 +607,32 @@ mod tests {
         let lost = report.pairs.iter().find(|pair| pair.name == "lost").unwrap();
         assert_eq!((lost.verdict, lost.unmeasured), (Verdict::Incomparable, Some(Unmeasured::Unreadable)));
         assert_eq!((report.pairs.len(), report.verdict()), (2, Overall::Incomparable));
+    }
+
+    #[test]
+    fn of_a_checkpoint_every_tensor_is_a_parameter_and_of_a_run_only_what_is_called_so() {
+        let parameters = |names: &[(&str, &[u64])]| {
+            let source = source(names);
+            let side = Side::new(&source);
+            let report = compare(&side, &side, &Settings::default(), None, &()).unwrap();
+            report.pairs.iter().map(|pair| pair.parameter).collect::<Vec<_>>()
+        };
+        let stack: (&str, &[u64]) = ("model.layers.0.mlp.experts.w2_weight", &[4]);
+        let weight: (&str, &[u64]) = ("model.layers.0.self_attn.o_proj.weight", &[4]);
+        assert_eq!(parameters(&[weight, stack]), [true, true]);
+        assert_eq!(parameters(&[weight, ("model.layers.0.mlp.experts.down_proj", &[4])]), [true, true]);
+        assert_eq!(parameters(&[weight, ("topk_weight", &[4]), ("logits", &[4])]), [true, false, false]);
+        assert_eq!(parameters(&[weight, ("model.layers.0.self_attn.o_proj", &[4])]), [true, false], "the output of a module");
+    }
+
+    #[test]
+    fn names_say_how_equal_shapes_are_written() {
+        let [packed, plain] = ["decoder.layers.0.self_attention.linear_qkv.weight", "model.layers.0.self_attn.qkv_proj.weight"];
+        assert_eq!(convention(packed, plain), Some(Convention::Interleaved(Which::Reference)));
+        assert_eq!(convention(plain, packed), Some(Convention::Interleaved(Which::Candidate)));
+        assert_eq!((convention(packed, packed), convention(plain, plain)), (None, None));
+        assert_eq!(convention("a.dense.weight", "params/a/dense/kernel"), Some(Convention::Turned));
+        assert_eq!(convention("a/kernel", "b/kernel"), None);
     }
 
     #[test]

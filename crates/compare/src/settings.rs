@@ -116,8 +116,9 @@ impl Default for Settings {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    #[error("the settings are not valid TOML: {0}")]
-    Toml(Box<toml::de::Error>),
+    /// Where it stops being TOML, or settings, and why: one line, which every front end can show.
+    #[error("line {line} of the settings: {message}")]
+    Toml { line: usize, message: String },
     #[error("the settings are not valid JSON: {0}")]
     Json(serde_json::Error),
     #[error("the settings are not to be written: {0}")]
@@ -179,7 +180,10 @@ impl Settings {
         let settings: Self = if text.trim_start().starts_with('{') {
             serde_json::from_str(text).map_err(ConfigError::Json)?
         } else {
-            toml::from_str(text).map_err(|error| ConfigError::Toml(Box::new(error)))?
+            toml::from_str(text).map_err(|error: toml::de::Error| {
+                let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+                ConfigError::Toml { line: before.matches('\n').count() + 1, message: error.message().replace('\n', " ") }
+            })?
         };
         settings.check()?;
         Ok(settings)

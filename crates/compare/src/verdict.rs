@@ -11,7 +11,7 @@
 //!
 //! With `--rtol` / `--atol` the rule is NumPy's instead, element by element: `|c - r| <= atol + rtol * |r|`.
 
-use crate::noise::{AMPLIFICATION, Measures, floor, turned};
+use crate::noise::{AMPLIFICATION, MOST, Measures, extreme, floor, turned};
 use serde::Serialize;
 use twinscope_measure::Totals;
 use twinscope_tensor::DType;
@@ -77,6 +77,8 @@ pub struct Facts<'a> {
     pub reduction: u64,
     /// The rounding of the largest [`angle`](crate::noise::angle) it was computed with.
     pub angle: f64,
+    /// How far apart the logits are that it is the [`spread`](crate::noise::spread) of; 0 when it is no probabilities.
+    pub spread: f64,
     pub parameter: bool,
     /// The measures of the same tensor in a repeat or higher-precision run, when the user gave one.
     pub measured_floor: Option<Measures>,
@@ -113,7 +115,10 @@ impl Judge {
         let Some(own_floor) = own_floor(facts) else { return self.diverge(facts, facts.measures) };
         let found = facts.measures;
         self.coarsest = max(&self.coarsest, &own_floor);
-        let bound = self.bound(&own_floor, facts.parameter);
+        let mut bound = self.bound(&own_floor, facts);
+        if found[0] <= bound[0] {
+            bound[3] = bound[3].max((extreme(totals.count) * found[0]).min(MOST[3]));
+        }
         if totals.nonfinite_differing > 0 || !below(&found, &bound) {
             return self.diverge(facts, found);
         }
@@ -123,16 +128,19 @@ impl Judge {
 
     /// What rounding can do at the pair that comes next: its own floor, or what arrives from upstream.
     pub fn noise(&self, facts: &Facts<'_>) -> Measures {
-        own_floor(facts).map_or([0.0; 4], |floor| self.bound(&floor, facts.parameter))
+        own_floor(facts).map_or([0.0; 4], |floor| self.bound(&floor, facts))
     }
 
-    fn bound(&self, floor: &Measures, parameter: bool) -> Measures {
-        if parameter {
+    fn bound(&self, floor: &Measures, facts: &Facts<'_>) -> Measures {
+        if facts.parameter {
             return *floor;
         }
         let reach = if self.diverged.is_some() { RECOVERED } else { AMPLIFICATION };
         let drift = DRIFT * f64::from(self.pairs).sqrt();
-        std::array::from_fn(|i| floor[i].max(reach * self.level[i].min(drift * self.coarsest[i].max(floor[i]))))
+        let level = |i: usize| self.level[i].min(drift * self.coarsest[i].max(floor[i]));
+        // What a softmax makes of its logits' error, whatever it is, unless something diverged before.
+        let amplified = if self.diverged.is_some() { 0.0 } else { facts.spread };
+        std::array::from_fn(|i| floor[i].max(reach * level(i)).max((amplified * level(i)).min(MOST[i])))
     }
 
     fn diverge(&mut self, facts: &Facts<'_>, found: Measures) -> (Verdict, Option<Origin>) {
@@ -193,6 +201,7 @@ mod tests {
             dtypes: [dtype; 2],
             reduction: 64,
             angle: 0.0,
+            spread: 0.0,
             parameter: false,
             measured_floor: None,
             tolerance: false,
@@ -225,6 +234,36 @@ mod tests {
         assert_eq!(judge(&[(4e-3, bf16), (0.1, f32)]), [ROUNDING, OWN], "which excuses no fault");
         assert_eq!(judge(&[(1e-7, f32), (5e-3, f32), (4e-3, bf16)])[1], OWN, "nor what came before it");
         assert_eq!(judge(&[(1e-7, bf16), (1e-3, f32)])[1], OWN, "nor more than arrived");
+    }
+
+    #[test]
+    fn probabilities_have_the_error_of_their_logits_times_these() {
+        let (logits, probabilities) = (totals(1.7e-3), totals(3e-2));
+        let judged = |spread: f64| {
+            let mut judge = Judge::default();
+            assert_eq!(judge.judge(&facts(&logits, DType::Bf16)), ROUNDING);
+            judge.judge(&Facts { spread, ..facts(&probabilities, DType::F32) })
+        };
+        assert_eq!(judged(30.0), ROUNDING);
+        assert_eq!((judged(0.0), judged(10.0)), (OWN, OWN));
+        let exact = Facts { spread: 30.0, ..facts(&probabilities, DType::F32) };
+        assert_eq!(Judge::default().judge(&exact), OWN, "equal logits make equal probabilities");
+        let mut judge = Judge::default();
+        judge.judge(&facts(&logits, DType::Bf16));
+        let wrong = totals(0.6);
+        assert_eq!(judge.judge(&Facts { spread: 1e3, ..facts(&wrong, DType::F32) }), OWN, "nothing excuses unrelated values");
+    }
+
+    #[test]
+    fn the_worst_of_many_elements_is_as_far_off_as_noise_makes_it_and_no_further() {
+        let with = |whole: f64, element: f64| {
+            let mut totals = totals(whole);
+            (totals.count, totals.max_local) = (16_384, Some(element));
+            Judge::default().judge(&facts(&totals, DType::Bf16))
+        };
+        assert_eq!(with(0.0112, 0.0933), ROUNDING, "64 gradients added up in bf16 in another order");
+        assert_eq!(with(0.001, 0.0933), OWN, "one value among many that hardly differ");
+        assert_eq!(with(0.0112, 0.2), OWN);
     }
 
     #[test]

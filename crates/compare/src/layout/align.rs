@@ -1,7 +1,7 @@
 //! The search: what the user said, what the dims declare, what the shapes allow, and of that what the values confirm.
 
 use super::{
-    Aligned, Evidence, Hints, Incomparable, LayoutError, Order, Parts, Step, Which,
+    Aligned, Convention, Evidence, Hints, Incomparable, LayoutError, Order, Parts, Step, Which,
     permute::{self, Way},
     ranks::{self, Whole},
     sample::{self, MOST_PLANS},
@@ -27,7 +27,9 @@ pub fn align(reference: &[View], candidate: &[View], hints: &Hints) -> Result<Al
         && r.shape() == c.shape()
         && !(hints.reference.dims.is_some() && hints.candidate.dims.is_some())
     {
-        return steps::aligned(Vec::new(), reference, candidate, Evidence::Shape);
+        let found = hints.convention.map(|convention| by_convention(convention, r, c)).transpose()?;
+        let (steps, by) = found.flatten().map_or((Vec::new(), Evidence::Shape), |steps| (steps, Evidence::Declared));
+        return steps::aligned(steps, reference, candidate, by);
     }
     let incomparable = || Incomparable { reference: shapes(reference), candidate: shapes(candidate) };
     if reference.is_empty() || candidate.is_empty() {
@@ -49,9 +51,44 @@ pub fn align(reference: &[View], candidate: &[View], hints: &Hints) -> Result<Al
         let kind = if views.len() > MOST_RANKS { Parts::Pieces } else { kind };
         ranks::wholes(&dims, side, kind)
     };
-    let left = wholes(reference, Which::Reference, hints.reference.parts);
-    let right = wholes(candidate, Which::Candidate, hints.candidate.parts);
+    let mut left = wholes(reference, Which::Reference, hints.reference.parts);
+    let mut right = wholes(candidate, Which::Candidate, hints.candidate.parts);
+    if let Some(Convention::Interleaved(side)) = hints.convention {
+        let whole = if side == Which::Reference { &mut left } else { &mut right };
+        whole.extend(ranks::interleaved(whole, side));
+    }
     search(&left, &right, reference, candidate)?.ok_or_else(|| incomparable().into())
+}
+
+/// The steps that a convention of the names asks for, when the values confirm them. Else the shapes, which are equal, are taken as they are,
+/// and what was not rearranged though it should be is a cause.
+fn by_convention(convention: Convention, reference: &View, candidate: &View) -> Result<Option<Vec<Step>>, LayoutError> {
+    let dims = reference.shape().dims();
+    let mut plans = vec![Vec::new()];
+    match (convention, dims) {
+        (Convention::Turned, [rows, columns]) if rows == columns && *rows > 1 => plans.push(vec![Step::Permute { order: vec![1, 0] }]),
+        (Convention::Turned, _) => {}
+        (Convention::Interleaved(which), dims) => {
+            for (axis, dim) in dims.iter().enumerate() {
+                let sizes = ranks::fused_sizes(*dim).into_iter().filter(|sizes| sizes.len() == 3);
+                plans.extend(sizes.flat_map(|sizes| {
+                    let packings = ranks::groupings(&sizes).into_iter();
+                    packings.map(move |(groups, _)| {
+                        let sizes = sizes.clone();
+                        let order = match which {
+                            Which::Reference => Order::Pack { groups, sizes },
+                            Which::Candidate => Order::Unpack { groups, sizes },
+                        };
+                        vec![Step::Reorder { side: Which::Candidate, axis, order }]
+                    })
+                }));
+            }
+        }
+    }
+    plans.truncate(MOST_PLANS - 1);
+    let plans: Vec<Way> = plans.into_iter().enumerate().map(|(nth, steps)| Way { cost: nth as u32, steps }).collect();
+    let found = sample::choose(&plans, std::slice::from_ref(reference), std::slice::from_ref(candidate))?;
+    Ok(found.filter(|choice| choice.agrees && choice.plan > 0).map(|choice| plans[choice.plan].steps.clone()))
 }
 
 fn shapes(views: &[View]) -> Vec<Shape> {
@@ -106,20 +143,36 @@ fn by_dims(reference: &[View], candidate: &[View], hints: &Hints) -> Result<Opti
 /// The shape that assembling leaves, by doing it.
 fn assembled(steps: Vec<Step>, views: &[View]) -> Option<Whole> {
     let dims = steps::assembled_dims(&steps, views)?;
-    Some(Whole { steps, dims, cost: 0, joined: None })
+    Some(Whole { steps, dims, cost: 0, joined: None, replicated: false })
 }
 
 /// The plan that the values confirm, or the simplest that the shapes allow.
 fn search(left: &[Whole], right: &[Whole], reference: &[View], candidate: &[View]) -> Result<Option<Aligned>, LayoutError> {
     let take = |plan: &Way, by| steps::aligned(plan.steps.clone(), reference, candidate, by).map(Some);
-    let plans = whole_plans(left, right);
+    let plans = whole_plans(left, right, false);
     let first = sample::choose(&plans, reference, candidate)?;
     if let Some(choice) = first
-        && choice.agrees
+        && choice.beyond_doubt()
     {
         return take(&plans[choice.plan], choice.by);
     }
-    let (cuts, by_shape): (Vec<Way>, Vec<bool>) = cut_plans(left, right).into_iter().map(|cut| (cut.way, cut.by_shape)).unzip();
+    let copies = whole_plans(left, right, true);
+    // Ranks that have copies of some of what they hold beside one that half agrees. Cutting is no way to agree more: it leaves out what does
+    // not.
+    if let Some(whole) = first
+        && whole.agrees
+    {
+        return match sample::choose(&copies, reference, candidate)? {
+            Some(choice) if choice.holds && choice.beats(whole) => take(&copies[choice.plan], choice.by),
+            _ => take(&plans[whole.plan], whole.by),
+        };
+    }
+    // What leaves something out, as padding or as copies of what other ranks have: the values choose between the two.
+    let copies = copies.into_iter().map(|way| ranks::CutWay { way, by_shape: false });
+    let mut cuts: Vec<ranks::CutWay> = copies.chain(cut_plans(left, right)).collect();
+    cuts.sort_by_key(|cut| cut.way.cost);
+    cuts.truncate(MOST_PLANS);
+    let (cuts, by_shape): (Vec<Way>, Vec<bool>) = cuts.into_iter().map(|cut| (cut.way, cut.by_shape)).unzip();
     if let Some(choice) = sample::choose(&cuts, reference, candidate)?
         && choice.agrees
     {
@@ -138,12 +191,15 @@ fn elements(dims: &[u64]) -> Option<u64> {
     Shape::from(dims.to_vec()).elements()
 }
 
-/// Plans that use every element, the cheapest first.
-fn whole_plans(left: &[Whole], right: &[Whole]) -> Vec<Way> {
+/// Plans that use every element, or with `replicated` those that use one of every copy, the cheapest first.
+fn whole_plans(left: &[Whole], right: &[Whole], replicated: bool) -> Vec<Way> {
     let mut plans = Vec::new();
     let alone = left.len() == 1 && right.len() == 1;
     for r in left {
         for c in right {
+            if (r.replicated || c.replicated) != replicated {
+                continue;
+            }
             if elements(&r.dims) != elements(&c.dims) || elements(&r.dims).is_none() {
                 continue;
             }
@@ -196,6 +252,9 @@ fn cut_plans(left: &[Whole], right: &[Whole]) -> Vec<ranks::CutWay> {
     let mut plans = Vec::new();
     for r in left {
         for c in right {
+            if r.replicated || c.replicated {
+                continue;
+            }
             for mut cut in ranks::cuts(&r.dims, &c.dims) {
                 cut.way.steps = [r.steps.clone(), c.steps.clone(), cut.way.steps].concat();
                 cut.way.cost += r.cost + c.cost;

@@ -6,7 +6,7 @@
 
 use super::{Aligned, Evidence, Incomparable, KeepReason, Layout, LayoutError, Step, Which, steps};
 use twinscope_measure::{Options, Totals, totals_watched};
-use twinscope_tensor::{Operand, View};
+use twinscope_tensor::{Assembly, Operand, View};
 
 /// The same alignment when all copies that its steps leave out are equal to one that they keep; else with the furthest in its place.
 /// `None` when `go_on` said no.
@@ -19,9 +19,10 @@ pub(crate) fn settle(
     let mut layout = aligned.layout.clone();
     let mut changed = false;
     for nth in 0..layout.steps.len() {
-        let Step::Keep { side, parts, why: KeepReason::Copies } = layout.steps[nth].clone() else { continue };
+        let Step::Keep { side, parts, of, why: KeepReason::Copies } = layout.steps[nth].clone() else { continue };
         let views = if side == Which::Reference { reference } else { candidate };
-        let Some(odd) = odd_ones(views, &parts, go_on)? else { return Ok(None) };
+        let Some(views) = steps::parts_after(&layout.steps[..nth], side, views) else { continue };
+        let Some(odd) = odd_ones(&views, &parts, &of, go_on)? else { return Ok(None) };
         // Taken for copies by their shapes, or because the first agrees with a slice, and none is: they are something else, as shards of
         // which one is missing.
         let weak = layout.by == Evidence::Shape || layout.steps.iter().any(|step| matches!(step, Step::Cut { .. }));
@@ -66,14 +67,17 @@ const UNRELATED: f64 = 0.5;
 /// Of each kept part, by its place, the copies of it that differ from it, with how far.
 type Odd = Vec<(usize, Vec<(Distance, usize)>)>;
 
-/// `None` when stopped. A copy belongs to the kept part that it is nearest to.
-fn odd_ones(views: &[View], kept: &[usize], go_on: &(dyn Fn() -> bool + Sync)) -> Result<Option<Odd>, LayoutError> {
+/// `None` when stopped. A copy belongs to the kept part that the step says, else to the one that it is nearest to: a rank that holds another's
+/// head is the copy of a kept part too, and wrong all the same.
+fn odd_ones(views: &[Assembly], kept: &[usize], of: &[usize], go_on: &(dyn Fn() -> bool + Sync)) -> Result<Option<Odd>, LayoutError> {
     let mut odd: Odd = Vec::new();
     for part in (0..views.len()).filter(|part| !kept.contains(part)) {
         let mut nearest: Option<(Distance, usize)> = None;
-        let alike = |(_, other): &(usize, &usize)| views[**other].shape() == views[part].shape();
+        let said = of.get(part);
+        let alike =
+            |(place, other): &(usize, &usize)| said.is_none_or(|said| said == place) && views[**other].shape() == views[part].shape();
         for (place, other) in kept.iter().enumerate().filter(alike) {
-            let Some(found) = distance(&views[*other], &views[part], go_on)? else { return Ok(None) };
+            let Some(found) = distance(bare(&views[*other]), bare(&views[part]), go_on)? else { return Ok(None) };
             if nearest.is_none_or(|(least, _)| found < least) {
                 nearest = Some((found, place));
             }
@@ -89,6 +93,11 @@ fn odd_ones(views: &[View], kept: &[usize], go_on: &(dyn Fn() -> bool + Sync)) -
         }
     }
     Ok(Some(odd))
+}
+
+/// The view itself where nothing was done to it, which is read faster.
+fn bare(part: &Assembly) -> &dyn Operand {
+    part.view().map_or(part as &dyn Operand, |view| view)
 }
 
 /// How far two are apart: what is not finite on one side only first, then the relative error, then how many differ.

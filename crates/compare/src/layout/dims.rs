@@ -149,8 +149,11 @@ impl Dims {
         let mut steps = Vec::new();
         let kept = part_order(&ranks, &declared);
         if !kept.iter().copied().eq(0..count) {
-            let why = if kept.len() == count { KeepReason::Order } else { KeepReason::Copies };
-            steps.push(Step::Keep { side, parts: kept, why });
+            let (why, of) = match kept.len() == count {
+                true => (KeepReason::Order, Vec::new()),
+                false => (KeepReason::Copies, copy_of(&ranks, &declared, &kept)),
+            };
+            steps.push(Step::Keep { side, parts: kept, of, why });
         }
         for (axis, sharding) in declared {
             let parts = size_of(&sharding.axis);
@@ -216,6 +219,22 @@ fn part_order(ranks: &[(String, usize)], declared: &[(usize, &Sharding)]) -> Vec
     loops.iter().fold(vec![0], |inner, (size, step)| (0..*size).flat_map(|at| inner.iter().map(move |part| part + at * step)).collect())
 }
 
+/// Of every part, the place among the kept ones of that which differs from it only in axes that nothing is sharded by.
+fn copy_of(ranks: &[(String, usize)], declared: &[(usize, &Sharding)], kept: &[usize]) -> Vec<usize> {
+    let count: usize = ranks.iter().map(|(_, size)| size).product();
+    let original = |part: usize| {
+        let (mut rest, mut step, mut first) = (part, 1, 0);
+        for (axis, size) in ranks.iter().rev() {
+            if declared.iter().any(|(_, sharding)| sharding.axis == *axis) {
+                first += rest % size * step;
+            }
+            (rest, step) = (rest / size, step * size);
+        }
+        kept.iter().position(|kept| *kept == first).unwrap_or(0)
+    };
+    (0..count).map(original).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,7 +279,7 @@ mod tests {
             dims("b s[cp:zigzag] h[tp] d").assemble(side, 4, &ranks).unwrap(),
             [
                 // cp first here, so its parts are made neighbours.
-                Step::Keep { side, parts: vec![0, 2, 1, 3], why: KeepReason::Order },
+                Step::Keep { side, parts: vec![0, 2, 1, 3], of: vec![], why: KeepReason::Order },
                 Step::Concat { side, axis: 1, parts: 2 },
                 Step::Reorder { side, axis: 1, order: Order::Zigzag { ranks: 2 } },
                 Step::Concat { side, axis: 2, parts: 2 },
@@ -268,11 +287,11 @@ mod tests {
         );
         assert_eq!(
             dims("t h[tp:partial] # cp:replicated").assemble(side, 4, &ranks).unwrap(),
-            [Step::Keep { side, parts: vec![0, 1], why: KeepReason::Copies }, Step::Sum { side, parts: 2 }]
+            [Step::Keep { side, parts: vec![0, 1], of: vec![0, 1, 0, 1], why: KeepReason::Copies }, Step::Sum { side, parts: 2 }]
         );
         assert_eq!(
             dims("t h # tp:replicated").assemble(side, 4, &[]).unwrap(),
-            [Step::Keep { side, parts: vec![0], why: KeepReason::Copies }]
+            [Step::Keep { side, parts: vec![0], of: vec![0; 4], why: KeepReason::Copies }]
         );
         assert_eq!(dims("t h").assemble(side, 4, &[]), None);
     }

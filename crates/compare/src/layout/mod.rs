@@ -67,8 +67,17 @@ pub enum Step {
     Keep {
         side: Which,
         parts: Vec<usize>,
+        /// Of every part there is, its place among those that are kept: the one that it is a copy of. Empty where nobody says.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        of: Vec<usize>,
         #[serde(default)]
         why: KeepReason,
+    },
+    /// Every part becomes several along an axis: the queries, keys and values that a rank holds.
+    Divide {
+        side: Which,
+        axis: usize,
+        sizes: Vec<u64>,
     },
     /// Only this range: rank zero's slice, or padding cut off.
     Cut {
@@ -160,6 +169,18 @@ pub struct Hints {
     pub candidate: SideHints,
     /// Unequal shapes are incomparable, as when every tensor of one source is compared with every other.
     pub only_equal: bool,
+    /// What the names say of equal shapes.
+    pub convention: Option<Convention>,
+}
+
+/// Equal shapes that the names say are not written alike. The values must say so too: a fault is no convention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Convention {
+    /// One side's matrices are `[in, out]`, the other's `[out, in]`: a `kernel` beside a `weight`.
+    Turned,
+    /// Queries, keys and values of one side are interleaved by groups of heads (Megatron's `linear_qkv`), those of the other one after
+    /// another.
+    Interleaved(Which),
 }
 
 /// What is known about one side.
@@ -180,6 +201,8 @@ pub enum Parts {
     Ranks,
     /// Different tensors that the other side has fused: `q`, `k`, `v`.
     Pieces,
+    /// The same, each as so many ranks' shards: all of `q`, all of `k`, all of `v`.
+    RanksOfPieces(usize),
 }
 
 /// Two sides of one shape.
@@ -212,7 +235,7 @@ pub enum LayoutError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// Steps that were given, by a user or by a plan, do not fit.
-    #[error("step {nth}, {step}, does not fit {}", words::shapes(.shapes))]
+    #[error("step {}, {step}, does not fit {}", .nth + 1, words::shapes(.shapes))]
     Step { nth: usize, step: String, shapes: Vec<Shape> },
     #[error("the steps leave {} and {}, which are not one shape", words::shapes(.reference), words::shapes(.candidate))]
     Unequal { reference: Vec<Shape>, candidate: Vec<Shape> },

@@ -1,8 +1,9 @@
 //! `permute(0,2,1) squeeze(0)`: the steps a user writes.
 //!
 //! `squeeze(A)`, `unsqueeze(A)`, `permute(A,..)`, `swap(A,B,RANK)`, `split(A,SIZE,..)`, `merge(A,COUNT)`, `concat(A)`, `sum()`,
-//! `keep(PART,..)`, `cut(A,START,LEN)`, `zigzag(A,RANKS)`, `unpack(A,GROUPS,SIZE,..)`, `pack(A,GROUPS,SIZE,..)`, `flatten`. Steps are the
-//! candidate's; `reference.` before `concat`, `sum`, `keep`, `cut`, `zigzag`, `unpack` or `pack` makes it the reference's.
+//! `keep(PART,..)`, `divide(A,SIZE,..)`, `cut(A,START,LEN)`, `zigzag(A,RANKS)`, `unpack(A,GROUPS,SIZE,..)`, `pack(A,GROUPS,SIZE,..)`,
+//! `flatten`. Steps are the candidate's; `reference.` before `concat`, `sum`, `keep`, `divide`, `cut`, `zigzag`, `unpack` or `pack` makes it
+//! the reference's.
 
 use super::{CutReason, KeepReason, Order, Step, Which};
 
@@ -29,7 +30,7 @@ pub enum StepsError {
     Empty,
 }
 
-const KNOWN: &str = "squeeze, unsqueeze, permute, swap, split, merge, concat, sum, keep, cut, zigzag, unpack, pack and flatten";
+const KNOWN: &str = "squeeze, unsqueeze, permute, swap, split, merge, concat, sum, keep, divide, cut, zigzag, unpack, pack and flatten";
 
 /// The steps of a text, in order, separated by spaces or commas.
 pub fn parse_steps(text: &str) -> Result<Vec<Step>, StepsError> {
@@ -93,8 +94,10 @@ fn step(name: &str, arguments: &str) -> Result<Step, StepsError> {
         ("concat", _) => return Err(takes("an axis, and how many parts if not all")),
         ("sum", [] | [_]) => Step::Sum { side, parts: places.first().copied().unwrap_or(0) },
         ("sum", _) => return Err(takes("nothing, or how many parts")),
-        ("keep", [_, ..]) => Step::Keep { side, parts: places, why: KeepReason::User },
+        ("keep", [_, ..]) => Step::Keep { side, parts: places, of: Vec::new(), why: KeepReason::User },
         ("keep", _) => return Err(takes("the numbers of the parts")),
+        ("divide", [_, sizes @ ..]) if !sizes.is_empty() => Step::Divide { side, axis: places[0], sizes: sizes.to_vec() },
+        ("divide", _) => return Err(takes("an axis and the sizes that each part is divided into")),
         ("cut", [_, start, len]) => Step::Cut { side, axis: places[0], start: *start, len: *len, why: CutReason::User },
         ("cut", _) => return Err(takes("an axis, a start and a length")),
         ("zigzag", [_, ranks]) => Step::Reorder { side, axis: places[0], order: Order::Zigzag { ranks: *ranks } },

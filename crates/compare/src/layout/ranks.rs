@@ -11,6 +11,8 @@ pub(super) struct Whole {
     pub cost: u32,
     /// The axis the parts lie along and what each has of it, when they may be the pieces of a fused tensor.
     pub joined: Option<(usize, Vec<u64>)>,
+    /// Some of the parts have copies of what others have, besides what is theirs alone: for the values to say.
+    pub replicated: bool,
 }
 
 const CONCAT: u32 = 10;
@@ -20,6 +22,7 @@ const DUPLICATES: u32 = 40;
 const ZIGZAG: u32 = 60;
 const GRID: u32 = 70;
 const PACKED: u32 = 80;
+const REPLICATED: u32 = 90;
 const CUT: u32 = 100;
 /// Not where the other begins.
 const ELSEWHERE: u32 = 20;
@@ -28,7 +31,7 @@ const ELSEWHERE: u32 = 20;
 pub(super) fn wholes(shapes: &[&[u64]], side: Which, kind: Parts) -> Vec<Whole> {
     let (Some(first), count) = (shapes.first(), shapes.len()) else { return Vec::new() };
     if count == 1 {
-        return vec![Whole { steps: Vec::new(), dims: first.to_vec(), cost: 0, joined: None }];
+        return vec![Whole { steps: Vec::new(), dims: first.to_vec(), cost: 0, joined: None, replicated: false }];
     }
     let rank = first.len();
     let mut all = Vec::new();
@@ -38,34 +41,102 @@ pub(super) fn wholes(shapes: &[&[u64]], side: Which, kind: Parts) -> Vec<Whole> 
         // Equal costs would leave the choice between axes to chance.
         let cost = CONCAT + axis as u32;
         let pieces = (kind != Parts::Ranks).then(|| (axis, sizes.clone()));
-        all.push(Whole { steps: vec![concat.clone()], dims: dims.clone(), cost, joined: pieces });
-        if kind == Parts::Pieces || rank == 0 {
+        all.push(Whole { steps: vec![concat.clone()], dims: dims.clone(), cost, joined: pieces, replicated: false });
+        if matches!(kind, Parts::Pieces | Parts::RanksOfPieces(_)) || rank == 0 {
             continue;
         }
         if sizes.iter().all(|size| size == &sizes[0] && size % 2 == 0 && *size > 0) {
             let zigzag = Step::Reorder { side, axis, order: Order::Zigzag { ranks: count as u64 } };
             let cost = ZIGZAG + axis as u32;
-            all.push(Whole { steps: vec![concat.clone(), zigzag], dims: dims.clone(), cost, joined: None });
+            all.push(Whole { steps: vec![concat.clone(), zigzag], dims: dims.clone(), cost, joined: None, replicated: false });
         }
         for (nth, sizes) in fused_sizes(dims[axis]).into_iter().enumerate() {
             if sizes.iter().all(|size| size.is_multiple_of(count as u64)) {
                 let order = Order::Unpack { groups: count as u64, sizes };
                 let steps = vec![concat.clone(), Step::Reorder { side, axis, order }];
-                all.push(Whole { steps, dims: dims.clone(), cost: PACKED + nth as u32, joined: None });
+                all.push(Whole { steps, dims: dims.clone(), cost: PACKED + nth as u32, joined: None, replicated: false });
             }
         }
     }
-    if kind != Parts::Pieces && shapes.iter().all(|shape| shape == first) {
+    if let Parts::RanksOfPieces(ranks) = kind {
+        all.extend(pieces_of_ranks(shapes, ranks, side));
+    } else if kind != Parts::Pieces && shapes.iter().all(|shape| shape == first) {
         all.extend(of_equal_ranks(first, count, side));
+        all.extend(replicated(first, count, side));
     }
     all
 }
 
+/// Most queries that a rank has for its key head.
+const QUERIES: u64 = 64;
+
+/// Queries, keys and values fused in every rank, with fewer key heads than ranks: each rank has queries of its own, and the one key and value
+/// head that they attend to, which its neighbours have too.
+fn replicated(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
+    let mut all = Vec::new();
+    for axis in 0..shape.len() {
+        let rows = shape[axis];
+        for queries in (1..=QUERIES).filter(|queries| rows > 0 && rows.is_multiple_of(queries + 2)) {
+            let head = rows / (queries + 2);
+            let sizes = vec![queries * head, head, head];
+            for copies in (2..=count).filter(|copies| count.is_multiple_of(*copies)) {
+                // Each rank has three pieces; of queries all are taken, of keys and values one of every so many.
+                let step = |piece: usize| if piece == 0 { 1 } else { copies };
+                let (parts, of) = kept(3, count, step, |piece, rank| rank * 3 + piece);
+                let mut dims = shape.to_vec();
+                dims[axis] = head.saturating_mul(count as u64).saturating_mul(queries) + 2 * head * (count / copies) as u64;
+                let concat = Step::Concat { side, axis, parts: parts.len() };
+                let steps = vec![
+                    Step::Divide { side, axis, sizes: sizes.clone() },
+                    Step::Keep { side, parts, of, why: KeepReason::Copies },
+                    concat,
+                ];
+                all.push(Whole { steps, dims, cost: REPLICATED + queries as u32, joined: None, replicated: true });
+            }
+        }
+    }
+    all
+}
+
+/// The same where the pieces are tensors of their own, each with its ranks' shards: the first has one for each rank, the others copies.
+fn pieces_of_ranks(shapes: &[&[u64]], ranks: usize, side: Which) -> Vec<Whole> {
+    let mut all = Vec::new();
+    if ranks < 2 || !shapes.len().is_multiple_of(ranks) {
+        return all;
+    }
+    for axis in 0..shapes[0].len() {
+        for copies in (2..=ranks).filter(|copies| ranks.is_multiple_of(*copies)) {
+            let step = |piece: usize| if piece == 0 { 1 } else { copies };
+            let (parts, of) = kept(shapes.len() / ranks, ranks, step, |piece, rank| piece * ranks + rank);
+            let left: Vec<&[u64]> = parts.iter().map(|part| shapes[*part]).collect();
+            let Some((dims, _)) = joined(&left, axis) else { continue };
+            let concat = Step::Concat { side, axis, parts: parts.len() };
+            let steps = vec![Step::Keep { side, parts, of, why: KeepReason::Copies }, concat];
+            all.push(Whole { steps, dims, cost: REPLICATED + axis as u32, joined: None, replicated: true });
+        }
+    }
+    all
+}
+
+/// One of every `step` ranks of each piece, piece after piece, and what every part is a copy of; `at` is where a piece of a rank lies.
+fn kept(pieces: usize, ranks: usize, step: impl Fn(usize) -> usize, at: impl Fn(usize, usize) -> usize) -> (Vec<usize>, Vec<usize>) {
+    let (mut parts, mut of) = (Vec::new(), vec![0; pieces * ranks]);
+    for piece in 0..pieces {
+        for rank in 0..ranks {
+            if rank % step(piece) == 0 {
+                parts.push(at(piece, rank));
+            }
+            of[at(piece, rank)] = parts.len() - 1;
+        }
+    }
+    (parts, of)
+}
+
 /// Sums, copies, duplicates and grids: what only ranks of one shape can be.
 fn of_equal_ranks(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
-    let whole = |steps, dims, cost| Whole { steps, dims, cost, joined: None };
+    let whole = |steps, dims, cost| Whole { steps, dims, cost, joined: None, replicated: false };
     let mut all = vec![
-        whole(vec![Step::Keep { side, parts: vec![0], why: KeepReason::Copies }], shape.to_vec(), COPIES),
+        whole(vec![Step::Keep { side, parts: vec![0], of: vec![0; count], why: KeepReason::Copies }], shape.to_vec(), COPIES),
         whole(vec![Step::Sum { side, parts: count }], shape.to_vec(), SUM),
     ];
     for inner in (2..count).filter(|inner| count.is_multiple_of(*inner)) {
@@ -74,7 +145,8 @@ fn of_equal_ranks(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
             // Fewer heads than ranks: neighbours hold the same ones.
             let mut dims = shape.to_vec();
             dims[axis] = dims[axis].saturating_mul(outer as u64);
-            let keep = Step::Keep { side, parts: (0..count).step_by(inner).collect(), why: KeepReason::Copies };
+            let of = (0..count).map(|part| part / inner).collect();
+            let keep = Step::Keep { side, parts: (0..count).step_by(inner).collect(), of, why: KeepReason::Copies };
             all.push(whole(vec![keep, Step::Concat { side, axis, parts: outer }], dims, DUPLICATES + axis as u32));
             for across in (0..shape.len()).filter(|across| *across != axis) {
                 let mut dims = shape.to_vec();
@@ -110,7 +182,7 @@ fn joined(shapes: &[&[u64]], axis: usize) -> Option<(Vec<u64>, Vec<u64>)> {
 }
 
 /// What an axis of fused weights can be made of: gate and up, query, key and value, with up to sixteen queries a key.
-fn fused_sizes(total: u64) -> Vec<Vec<u64>> {
+pub(super) fn fused_sizes(total: u64) -> Vec<Vec<u64>> {
     let mut all = Vec::new();
     if total > 0 && total.is_multiple_of(2) {
         all.push(vec![total / 2; 2]);
@@ -118,6 +190,27 @@ fn fused_sizes(total: u64) -> Vec<Vec<u64>> {
     for queries in (1..=16).filter(|queries| total > 0 && total.is_multiple_of(queries + 2)) {
         let key = total / (queries + 2);
         all.push(vec![queries * key, key, key]);
+    }
+    all
+}
+
+/// What is simply put together, with its queries, keys and values taken out of every number of groups that they may be interleaved by.
+pub(super) fn interleaved(wholes: &[Whole], side: Which) -> Vec<Whole> {
+    let mut all = Vec::new();
+    for whole in wholes {
+        let axis = match whole.steps.as_slice() {
+            [] => 0,
+            [Step::Concat { axis, .. }] => *axis,
+            _ => continue,
+        };
+        let sizes = whole.dims.get(axis).map_or_else(Vec::new, |dim| fused_sizes(*dim));
+        for sizes in sizes.into_iter().filter(|sizes| sizes.len() == 3) {
+            for (groups, price) in groupings(&sizes) {
+                let order = Order::Unpack { groups, sizes: sizes.clone() };
+                let steps = [whole.steps.as_slice(), &[Step::Reorder { side, axis, order }]].concat();
+                all.push(Whole { steps, dims: whole.dims.clone(), cost: whole.cost + price, joined: None, replicated: false });
+            }
+        }
     }
     all
 }

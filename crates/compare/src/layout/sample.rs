@@ -7,7 +7,7 @@
 //! A plan is worse than the best when the mean difference is beyond four standard errors; of those that are not, the simplest is
 //! taken. Plans that lost are not read again, so the larger samples are for close races.
 
-use super::{Evidence, LayoutError, Step, Which, permute::Way, steps};
+use super::{Evidence, KeepReason, LayoutError, Step, Which, permute::Way, steps};
 use std::collections::HashMap;
 use twinscope_tensor::{Operand, ReadError, View};
 
@@ -22,6 +22,8 @@ const SEARCHED: usize = 16;
 /// How far above chance the agreement must be, as a share of what chance leaves; and where nothing less simple can be meant.
 const CONVINCING: f64 = 0.2;
 const BEYOND_DOUBT: f64 = 0.75;
+/// By how much a plan that leaves something out must be better than one that leaves out nothing.
+const LEAD: f64 = 0.1;
 /// Where no plan of the smallest sample is this far above chance, larger samples of strangers would be read for nothing.
 const HOPEFUL: f64 = 0.1;
 /// Plans up to these costs race together.
@@ -38,6 +40,23 @@ pub(super) struct Choice {
     pub plan: usize,
     pub by: Evidence,
     pub agrees: bool,
+    /// How far above chance its values agree; 0 where only their order does.
+    pub above: f64,
+    /// What it takes for copies are such, most of them at least.
+    pub holds: bool,
+}
+
+impl Choice {
+    /// Nothing else can be meant.
+    pub(super) fn beyond_doubt(self) -> bool {
+        self.agrees && self.above > BEYOND_DOUBT && self.holds
+    }
+
+    /// Whether the values are clearly more for this one.
+    pub(super) fn beats(self, other: Self) -> bool {
+        let lead = if self.holds && !other.holds { -LEAD } else { LEAD };
+        self.agrees && (!other.agrees || self.above > other.above + lead)
+    }
 }
 
 /// One plan's values beside the reference's.
@@ -53,7 +72,7 @@ struct Read {
 ///
 /// Simple plans race first. One that agrees nearly everywhere is not raced against the many that are less simple.
 pub(super) fn choose(plans: &[Way], reference: &[View], candidate: &[View]) -> Result<Option<Choice>, LayoutError> {
-    let mut reader = Reader { reference, candidate, places: HashMap::new() };
+    let mut reader = Reader { reference, candidate, places: HashMap::new(), copies: HashMap::new() };
     let (mut choice, mut done) = (None, 0);
     // When there were more plans than are listed, the right one may be missing and its neighbours agree here and there.
     let complete = plans.len() < MOST_PLANS;
@@ -98,17 +117,19 @@ fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, 
             break;
         }
     }
-    let (Some(simplest), Some((first, read))) = (simplest, reads.first()) else { return (None, false) };
+    // Of plans that agree alike, one whose copies are copies: the first rank agrees with the first rank however the others are put together.
+    let holding = reads.iter().position(|(plan, _)| reader.holds(&plans[*plan].steps));
+    let (Some(simplest), Some((first, read))) = (simplest, reads.get(holding.unwrap_or(0))) else { return (None, false) };
     let above = above_chance(read);
-    let agrees = above > least;
+    let (agrees, holds) = (above > least, holding.is_some());
     // Several plans may agree alike, as ways to write the same one do: the values then stand behind the simplest.
     let choice = match agrees {
-        true => Choice { plan: *first, by: Evidence::Values, agrees },
-        false => Choice { plan: simplest, by: Evidence::Shape, agrees },
+        true => Choice { plan: *first, by: Evidence::Values, agrees, above, holds },
+        false => Choice { plan: simplest, by: Evidence::Shape, agrees, above, holds },
     };
     // In a small tensor a neighbouring plan may be right in most places; nothing less than everywhere is beyond doubt.
     let clear = if read.all { above >= 1.0 } else { above > BEYOND_DOUBT };
-    (Some(choice), clear)
+    (Some(choice), clear && holds)
 }
 
 fn constant(values: &[f64]) -> bool {
@@ -190,7 +211,7 @@ fn correlated(plans: &[Way], reader: &mut Reader<'_>) -> Option<Choice> {
     let best = found.iter().map(|(_, correlation)| *correlation).fold(0.0, f64::max);
     let close: Vec<usize> = found.iter().filter(|(_, c)| *c > best - CORRELATION_LEAD).map(|(plan, _)| *plan).collect();
     let decides = best > CORRELATED && (close.len() < first.len() || first.len() == 1);
-    decides.then(|| Choice { plan: close[0], by: Evidence::Values, agrees: true })
+    decides.then(|| Choice { plan: close[0], by: Evidence::Values, agrees: true, above: 0.0, holds: true })
 }
 
 fn rank_correlation(a: &[f64], b: &[f64]) -> f64 {
@@ -224,6 +245,8 @@ struct Reader<'a> {
     candidate: &'a [View],
     /// Where to read, and the reference there, by the reference's own steps.
     places: HashMap<(String, usize), Places>,
+    /// Whether the parts that these steps leave are copies of each other as the next one says.
+    copies: HashMap<String, bool>,
 }
 
 #[derive(Clone)]
@@ -232,7 +255,27 @@ struct Places {
     values: Vec<f64>,
 }
 
+/// Copies agree at least this much, strangers hardly.
+const COPIED: f64 = 0.5;
+
 impl Reader<'_> {
+    /// Whether most of what a plan takes for copies are copies.
+    fn holds(&mut self, steps: &[Step]) -> bool {
+        steps.iter().enumerate().all(|(nth, step)| match step {
+            Step::Keep { side, parts, of, why: KeepReason::Copies } if !of.is_empty() => {
+                let key = format!("{:?}", &steps[..=nth]);
+                if let Some(known) = self.copies.get(&key) {
+                    return *known;
+                }
+                let views = if *side == Which::Reference { self.reference } else { self.candidate };
+                let known = are_copies(&steps[..nth], *side, views, parts, of);
+                self.copies.insert(key, known);
+                known
+            }
+            _ => true,
+        })
+    }
+
     /// The values of a plan; `None` when it cannot be carried out or has no numbers.
     fn read(&mut self, steps: &[Step], want: usize) -> Option<Read> {
         let (reference, candidate) = steps::run(steps, self.reference, self.candidate).ok()?;
@@ -255,6 +298,22 @@ impl Reader<'_> {
         }
         Some(read)
     }
+}
+
+fn are_copies(steps: &[Step], side: Which, views: &[View], kept: &[usize], of: &[usize]) -> bool {
+    let Some(parts) = steps::parts_after(steps, side, views) else { return true };
+    let dropped = (0..parts.len()).filter(|part| !kept.contains(part));
+    let alike = dropped.filter_map(|part| {
+        let (one, other) = (&parts[*kept.get(*of.get(part)?)?], &parts[part]);
+        if one.shape() != other.shape() || !one.dtype().has_numbers() {
+            return None;
+        }
+        let places = places(one, STAGES[0]);
+        let read = Read { candidate: values(other, &places.flat), reference: places.values, all: false };
+        Some(mean(&agreements(&read)) > COPIED)
+    });
+    let (same, other): (Vec<bool>, Vec<bool>) = alike.partition(|alike| *alike);
+    same.len() >= other.len()
 }
 
 /// Places that tell plans apart: all, or scattered ones, with those that hold the most common value in the minority.

@@ -79,6 +79,7 @@ fn one(step: &Step, parts: Vec<Assembly>) -> Option<Vec<Assembly>> {
             part.reorder(*axis, order.indices(dim)?)
         }),
         Step::Keep { parts: kept, .. } => kept.iter().map(|nth| parts.get(*nth).cloned()).collect(),
+        Step::Divide { axis, sizes, .. } => divided(&parts, *axis, sizes),
         Step::Concat { axis, parts: count, .. } => {
             // Numbers have no axis to lie along; they make one.
             let row = |part: Assembly| if part.shape().rank() == 0 { part.unsqueeze(0) } else { Some(part) };
@@ -87,6 +88,29 @@ fn one(step: &Step, parts: Vec<Assembly>) -> Option<Vec<Assembly>> {
         Step::Sum { parts: count, .. } => grouped(parts, *count, |group| Assembly::sum(group.collect())),
         Step::Flatten => each(parts, &Assembly::flatten),
     }
+}
+
+/// The parts that these steps leave of a side, those of the other side left out.
+pub(super) fn parts_after(steps: &[Step], side: Which, views: &[View]) -> Option<Vec<Assembly>> {
+    let parts = views.iter().cloned().map(Assembly::from).collect();
+    steps.iter().filter(|step| step.side() == side).try_fold(parts, |parts, step| one(step, parts))
+}
+
+/// Part by part, each cut into all of `sizes`.
+fn divided(parts: &[Assembly], axis: usize, sizes: &[u64]) -> Option<Vec<Assembly>> {
+    let total = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(*size))?;
+    let mut all = Vec::with_capacity(parts.len() * sizes.len());
+    for part in parts {
+        if *part.shape().dims().get(axis)? != total {
+            return None;
+        }
+        let mut start = 0;
+        for size in sizes {
+            all.push(part.clone().cut(axis, start, *size)?);
+            start += size;
+        }
+    }
+    Some(all)
 }
 
 /// One of every `count` parts; zero is all of them.
@@ -111,6 +135,7 @@ impl Step {
             Step::Concat { side, .. }
             | Step::Sum { side, .. }
             | Step::Keep { side, .. }
+            | Step::Divide { side, .. }
             | Step::Cut { side, .. }
             | Step::Reorder { side, .. } => *side,
             Step::Squeeze { .. }

@@ -1,6 +1,6 @@
 //! Layouts by value: whatever was done to a tensor is found and undone, and what cannot be is said.
 
-use super::{Evidence, Hints, LayoutError, Parts, SideHints, Step, align, apply, parse_steps};
+use super::{Convention, Evidence, Hints, LayoutError, Parts, SideHints, Step, Which, align, apply, parse_steps};
 use proptest::prelude::*;
 use std::{slice::from_ref, sync::Arc};
 use twinscope_tensor::{Bytes, DType, Operand, Shape, Shrunk, Storage, View};
@@ -151,6 +151,126 @@ fn of_fewer_heads_than_ranks_every_rank_is_looked_at() {
     let found = settled(from_ref(&heads), &ranks);
     assert_ne!(read(&*found.candidate), heads);
     assert!(found.layout.text.contains("take parts 0, 3, the furthest off of copies that differ"), "{}", found.layout.text);
+}
+
+#[test]
+fn a_rank_that_holds_the_head_of_another_is_no_copy() {
+    let heads = Tensor::random(&[2, 2, 5, 4], 1);
+    let shards = heads.shards(1, 2);
+    let ranks = [shards[0].clone(), shards[1].clone(), shards[1].clone(), shards[1].clone()];
+    let found = settled(from_ref(&heads), &ranks);
+    assert_ne!(read(&*found.candidate), heads, "{}", found.layout.text);
+}
+
+#[test]
+fn ranks_beside_more_ranks_that_hold_copies_are_all_put_together() {
+    // The first rank agrees with the first rank, whatever the others hold.
+    let heads = Tensor::random(&[2, 5, 4], 1);
+    let shards = heads.shards(0, 2);
+    for copies in [2, 4] {
+        let ranks: Vec<Tensor> = shards.iter().flat_map(|shard| std::iter::repeat_n(shard.clone(), copies)).collect();
+        for (reference, candidate) in [(&shards, &ranks), (&ranks, &shards)] {
+            let found = settled(reference, candidate);
+            assert_eq!((read(&*found.reference), read(&*found.candidate)), (heads.clone(), heads.clone()), "{}", found.layout.text);
+        }
+    }
+}
+
+/// The ranks of fused queries, keys and values, with fewer key heads than ranks: rank by rank its queries, its key head, its value head.
+fn replicated(queries: &Tensor, keys: &Tensor, values: &Tensor, heads: u64, ranks: u64) -> Vec<Tensor> {
+    let (q, k, v) = (queries.shards(0, ranks), keys.shards(0, heads), values.shards(0, heads));
+    let rank = |rank: u64| {
+        let head = (rank * heads / ranks) as usize;
+        stacked(&[q[rank as usize].clone(), k[head].clone(), v[head].clone()])
+    };
+    (0..ranks).map(rank).collect()
+}
+
+/// One after another along the first dimension.
+fn stacked(parts: &[Tensor]) -> Tensor {
+    let rows = parts.iter().map(|part| part.dims[0]).sum();
+    let dims = std::iter::once(rows).chain(parts[0].dims[1..].iter().copied()).collect();
+    Tensor { dims, values: parts.iter().flat_map(|part| part.values.clone()).collect() }
+}
+
+#[test]
+fn fused_shards_with_fewer_key_heads_than_ranks_are_put_together() {
+    let kinds = |reference, candidate| Hints {
+        reference: SideHints { parts: reference, ..SideHints::default() },
+        candidate: SideHints { parts: candidate, ..SideHints::default() },
+        ..Hints::default()
+    };
+    for (query_heads, key_heads, ranks) in [(8, 2, 4), (8, 1, 4), (8, 2, 8), (8, 4, 8), (12, 2, 4), (32, 2, 8), (8, 1, 2)] {
+        for tail in [&[6u64][..], &[]] {
+            let shape = |heads: u64| [&[4 * heads], tail].concat();
+            let (q, k, v) =
+                (Tensor::random(&shape(query_heads), 1), Tensor::random(&shape(key_heads), 2), Tensor::random(&shape(key_heads), 3));
+            let shards = replicated(&q, &k, &v, key_heads, ranks);
+            let (pieces, whole) = ([q.clone(), k.clone(), v.clone()], stacked(&[q.clone(), k.clone(), v.clone()]));
+            assert_eq!(found(&pieces, &shards, &kinds(Parts::Pieces, Parts::Ranks)).by, Evidence::Values);
+            assert_eq!(found(from_ref(&whole), &shards, &kinds(Parts::Unknown, Parts::Ranks)).by, Evidence::Values);
+            assert_eq!(found(&shards, &pieces, &kinds(Parts::Ranks, Parts::Pieces)).by, Evidence::Values);
+            // Not fused: each of the three has its ranks.
+            let head = |part: &Tensor, rank: u64| part.shards(0, key_heads)[(rank * key_heads / ranks) as usize].clone();
+            let copies = |part: &Tensor| (0..ranks).map(|rank| head(part, rank)).collect::<Vec<_>>();
+            let apart: Vec<Tensor> = q.shards(0, ranks).into_iter().chain(copies(&k)).chain(copies(&v)).collect();
+            let kind = Parts::RanksOfPieces(ranks as usize);
+            assert_eq!(found(from_ref(&whole), &apart, &kinds(Parts::Unknown, kind)).by, Evidence::Values);
+        }
+    }
+}
+
+#[test]
+fn a_wrong_copy_of_a_value_head_in_one_rank_is_compared() {
+    let (q, k, v) = (Tensor::random(&[32, 6], 1), Tensor::random(&[8, 6], 2), Tensor::random(&[8, 6], 3));
+    let mut shards = replicated(&q, &k, &v, 2, 4);
+    let whole = stacked(&[q, k, v]);
+    assert_eq!(read(&*settled(from_ref(&whole), &shards).candidate), whole);
+    let last = shards[3].values.len() - 1;
+    shards[3] = shards[3].map(|at, value| if at == last { value + 1.0 } else { value });
+    let found = settled(from_ref(&whole), &shards);
+    assert_ne!(read(&*found.candidate), whole);
+    assert!(found.layout.text.contains("the furthest off of copies that differ"), "{}", found.layout.text);
+    // The values of the other head.
+    shards[3] = stacked(&[shards[3].take(0, &(0..12).collect::<Vec<_>>()), shards[0].take(0, &(12..16).collect::<Vec<_>>())]);
+    assert_ne!(read(&*settled(from_ref(&whole), &shards).candidate), whole);
+}
+
+#[test]
+fn a_convention_of_the_names_is_followed_where_the_values_confirm_it() {
+    let with = |convention| Hints { convention: Some(convention), ..Hints::default() };
+    let square = Tensor::random(&[12, 12], 1);
+    let layout = found(from_ref(&square), from_ref(&square.permute(&[1, 0])), &with(Convention::Turned));
+    assert_eq!((layout.text.as_str(), layout.by), ("[12, 12] -> [12, 12]: swap dims 0 and 1", Evidence::Declared));
+    assert!(found(from_ref(&square), from_ref(&square), &with(Convention::Turned)).steps.is_empty());
+    let pieces = [Tensor::random(&[32, 6], 1), Tensor::random(&[8, 6], 2), Tensor::random(&[8, 6], 3)];
+    let (plain, interleaved) = (stacked(&pieces), packed(&pieces, 2));
+    for (reference, candidate, which) in [(&plain, &interleaved, Which::Candidate), (&interleaved, &plain, Which::Reference)] {
+        let layout = found(from_ref(reference), from_ref(candidate), &with(Convention::Interleaved(which)));
+        assert_eq!(layout.by, Evidence::Declared, "{}", layout.text);
+    }
+    // In ranks, each with its groups.
+    let pieces = [Tensor::random(&[32, 6], 1), Tensor::random(&[16, 6], 2), Tensor::random(&[16, 6], 3)];
+    let (whole, shards) = (stacked(&pieces), packed(&pieces, 8).shards(0, 2));
+    for (reference, candidate, which) in [(from_ref(&whole), &shards[..], Which::Candidate), (&shards, from_ref(&whole), Which::Reference)]
+    {
+        let layout = found(reference, candidate, &with(Convention::Interleaved(which)));
+        assert_eq!(layout.by, Evidence::Values, "{}", layout.text);
+    }
+    // Strangers are compared as they are, and so is everything that no name speaks for.
+    let other = Tensor::random(&[48, 6], 9);
+    let aligned = align(&[plain.view()], &[other.view()], &with(Convention::Interleaved(Which::Candidate))).unwrap();
+    assert!(aligned.layout.steps.is_empty());
+    assert!(align(&[plain.view()], &[interleaved.view()], &Hints::default()).unwrap().layout.steps.is_empty());
+}
+
+#[test]
+fn a_rank_that_is_wrong_is_not_cut_off() {
+    let heads = Tensor::random(&[8, 12, 8], 1);
+    let mut ranks = heads.shards(0, 2);
+    ranks[1] = ranks[1].map(|_, value| value * 1.3);
+    let found = settled(from_ref(&heads), &ranks);
+    assert_eq!(found.layout.text, "2 x [4, 12, 8] -> [8, 12, 8]: concatenate 2 parts along dim 0");
 }
 
 #[test]
@@ -547,7 +667,7 @@ fn the_users_steps_are_taken_as_they_are() {
     found(from_ref(&all), &[all.permute(&[1, 0, 2])], &hints("permute(1,0,2)"));
     found(from_ref(&all), &all.shards(1, 3), &hints("concat(1)"));
     let wrong = align(&[all.view()], &[all.view()], &hints("squeeze(0)")).unwrap_err();
-    assert_eq!(wrong.to_string(), "step 0, drop dim 0, does not fit [6, 6, 4]");
+    assert_eq!(wrong.to_string(), "step 1, drop dim 0, does not fit [6, 6, 4]");
     let unequal = align(&[all.view()], &[all.view()], &hints("merge(0,2)")).unwrap_err();
     assert_eq!(unequal.to_string(), "the steps leave [6, 6, 4] and [36, 4], which are not one shape");
 }

@@ -32,7 +32,7 @@ pub(super) fn step(step: &Step) -> String {
         Step::Merge { axis, count } => format!("merge dims {axis} to {}", axis + count.saturating_sub(1)),
         Step::Concat { side, axis, parts } => format!("concatenate {} along dim {axis}", some_parts(*side, *parts)),
         Step::Sum { side, parts } => format!("add up {}", some_parts(*side, *parts)),
-        Step::Keep { side, parts, why } => {
+        Step::Keep { side, parts, why, .. } => {
             let kept = match parts.as_slice() {
                 [one] => format!("take part {one}{}", of(*side)),
                 many => format!("take parts {}{}", list(many, ", "), of(*side)),
@@ -43,6 +43,7 @@ pub(super) fn step(step: &Step) -> String {
                 KeepReason::Order | KeepReason::User => kept,
             }
         }
+        Step::Divide { side, axis, sizes } => format!("divide each part{} along dim {axis} into {}", of(*side), list(sizes, " + ")),
         Step::Cut { side, axis, start, len, why } => {
             let kept = format!("{start} to {} of dim {axis}{}", start + len, of(*side));
             match why {

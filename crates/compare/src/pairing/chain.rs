@@ -199,6 +199,47 @@ fn gemma_qwen_and_mixtures_of_experts_are_called_differently_in_gguf() {
 }
 
 #[test]
+fn the_gate_is_found_by_what_its_neighbours_are_called() {
+    for [gate, up, down] in [
+        // TensorRT-LLM, LitGPT, the first Qwen, DBRX, timm.
+        ["mlp.fc", "mlp.gate", "mlp.proj"],
+        ["mlp.fc_1", "mlp.fc_2", "mlp.proj"],
+        ["mlp.w2", "mlp.w1", "mlp.c_proj"],
+        ["ffn.w1", "ffn.v1", "ffn.w2"],
+        ["mlp.fc1_g", "mlp.fc1_x", "mlp.fc2"],
+    ] {
+        each_line_is_a_pair(&format!(
+            "model.layers.{{}}.mlp.gate_proj.weight = transformer.layers.{{}}.{gate}.weight
+            model.layers.{{}}.mlp.up_proj.weight = transformer.layers.{{}}.{up}.weight
+            model.layers.{{}}.mlp.down_proj.weight = transformer.layers.{{}}.{down}.weight"
+        ));
+    }
+    // Without a gate they are what they are elsewhere.
+    each_line_is_a_pair(
+        "model.layers.{}.mlp.up_proj.weight = transformer.layers.{}.mlp.fc.weight
+        model.layers.{}.mlp.down_proj.weight = transformer.layers.{}.mlp.proj.weight",
+    );
+    each_line_is_a_pair(
+        "model.layers.{}.mlp.up_proj.weight = blocks.{}.mlp.fc1.weight
+        model.layers.{}.mlp.down_proj.weight = blocks.{}.mlp.fc2.weight",
+    );
+}
+
+#[test]
+fn experts_have_other_names_in_mlx_and_torchtitan() {
+    each_line_is_a_pair(
+        "model.layers.{}.mlp.gate.weight = layers.{}.moe.router.gate.weight
+        model.layers.{}.mlp.experts.gate_proj.weight = layers.{}.moe.experts.w1.weight
+        model.layers.{}.mlp.experts.down_proj.weight = layers.{}.moe.experts.w2.weight",
+    );
+    each_line_is_a_pair(
+        "blk.{}.ffn_gate_inp.weight = model.layers.{}.mlp.gate.weight
+        blk.{}.exp_probs_b.bias = model.layers.{}.mlp.gate.e_score_correction_bias
+        blk.{}.ffn_up_exps.weight = model.layers.{}.mlp.switch_mlp.up_proj.weight",
+    );
+}
+
+#[test]
 fn an_encoder_and_a_decoder_are_not_mixed_up() {
     each_line_is_a_pair(
         "model.encoder.layers.{}.self_attn.q_proj.weight = encoder.layers.{}.self_attn.q_proj.weight
@@ -244,6 +285,20 @@ fn two_fused_families_pair_though_one_calls_gate_and_up_fc1() {
     let (pairs, pairing) = result(&Settings::default(), &source(&megatron(2)), &source(&vllm(2)));
     assert_eq!(pairs.len(), 3 + 2 * 6, "{:?} {:?}", pairing.only_reference, pairing.only_candidate);
     assert!(pairs.contains(&"decoder.layers.1.mlp.linear_fc1.weight=model.layers.1.mlp.gate_up_proj.weight".to_owned()));
+}
+
+#[test]
+fn shards_of_one_fused_family_pair_with_the_whole_of_another() {
+    let sharded: Tensors = (0..2)
+        .flat_map(|rank| {
+            megatron(2).into_iter().map(move |(name, mut dims)| {
+                dims[0] /= if dims.len() == 2 { 2 } else { 1 };
+                (format!("mp_rank_0{rank}/{name}"), dims)
+            })
+        })
+        .collect();
+    let (pairs, pairing) = result(&Settings::default(), &source(&vllm(2)), &source(&sharded));
+    assert_eq!((pairs.len(), pairing.only_reference.len(), pairing.only_candidate.len()), (3 + 2 * 6, 0, 0), "{pairs:?}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Names whose words mean what they do only by where they stand, rewritten into plain ones before they are taken apart.
 //!
 //! T5 numbers the parts of a block (`layer.1.layer_norm` is the norm of attention to the encoder in a decoder and of the feed-forward in an
-//! encoder), attention to the encoder has a name of its own in each family, and Megatron's grouped experts carry their number at the end
-//! (`weight7`).
+//! encoder), attention to the encoder has a name of its own in each family, Megatron's grouped experts carry their number at the end
+//! (`weight7`), MLX calls them `switch_mlp`, and what a feed-forward with a gate calls `fc`, `w1` or `gate` only its other names tell.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub(super) fn plain(name: &str) -> Cow<'_, str> {
     let coder = name.strip_prefix("enc.").map(|rest| format!("encoder.{rest}"));
     let coder = coder.or_else(|| name.strip_prefix("dec.").map(|rest| format!("decoder.{rest}")));
     let mut name = coder.map_or(Cow::Borrowed(name), Cow::Owned);
-    if let Some(plain) = t5(&name).or_else(|| grouped_experts(&name)) {
+    if let Some(plain) = t5(&name).or_else(|| grouped_experts(&name)).or_else(|| switched(&name)) {
         name = Cow::Owned(plain);
     }
     // Only where a segment begins.
@@ -57,6 +57,62 @@ fn grouped_experts(name: &str) -> Option<String> {
     Some(format!("{outer}.experts.{}.{inner}.{param}", &last[param.len()..]))
 }
 
+/// `mlp.switch_mlp.up_proj` to `mlp.experts.up_proj`.
+fn switched(name: &str) -> Option<String> {
+    let (before, after) = name.split_once("switch_mlp.")?;
+    Some(format!("{before}experts.{after}"))
+}
+
+/// What the parts of a feed-forward with a gate are called, and what that means where all of them are there. Any of these words alone is
+/// something else: `fc` is what the others call up where there is no gate, and `gate` is the gate nearly everywhere.
+const GATED: &[&[(&str, &str)]] = &[
+    // TensorRT-LLM.
+    &[("fc", "gate_proj"), ("gate", "up_proj"), ("proj", "down_proj")],
+    // LitGPT.
+    &[("fc_1", "gate_proj"), ("fc_2", "up_proj"), ("proj", "down_proj")],
+    // The first Qwen.
+    &[("w1", "up_proj"), ("w2", "gate_proj"), ("c_proj", "down_proj")],
+    // DBRX.
+    &[("w1", "gate_proj"), ("v1", "up_proj"), ("w2", "down_proj")],
+    // DINOv2, and timm's other one.
+    &[("w12", "gate_up_proj"), ("w3", "down_proj")],
+    &[("fc1_g", "gate_proj"), ("fc1_x", "up_proj"), ("fc2", "down_proj")],
+];
+
+/// Which of the words of [`GATED`] were seen in the feed-forwards of a side, a bit for each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GateWords(u32);
+
+impl GateWords {
+    pub(super) fn see(&mut self, name: &str) {
+        let Some(part) = of_mlp(name) else { return };
+        for (nth, (word, _)) in GATED.iter().copied().flatten().enumerate() {
+            self.0 |= u32::from(*word == part) << nth;
+        }
+    }
+
+    /// The name with its part of the feed-forward said in the usual words, where all words of one of the tables were seen.
+    pub(super) fn plain(self, name: &str) -> Option<String> {
+        let mut seen = self.0;
+        let table = GATED.iter().find(|table| {
+            let all = (1u32 << table.len()) - 1;
+            let here = seen & all;
+            seen >>= table.len();
+            here == all
+        })?;
+        let part = of_mlp(name)?;
+        let (_, usual) = table.iter().find(|(word, _)| *word == part)?;
+        let at = part.as_ptr() as usize - name.as_ptr() as usize;
+        Some([&name[..at], usual, &name[at + part.len()..]].concat())
+    }
+}
+
+/// The segment after `mlp`, or after the expert's number.
+fn of_mlp(name: &str) -> Option<&str> {
+    let mut segments = name.split(['.', '/']).skip_while(|segment| !matches!(*segment, "mlp" | "ffn" | "feed_forward")).skip(1);
+    segments.find(|segment| !matches!(*segment, "experts" | "mlp" | "shared_experts") && !is_number(segment))
+}
+
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -74,6 +130,7 @@ mod tests {
             ("model.decoder.layers.0.encoder_attn.k_proj.bias", "model.decoder.layers.0.cross_attn.k_proj.bias"),
             ("dec.blk.2.attn_q.weight", "decoder.blk.2.attn_q.weight"),
             ("decoder.layers.0.mlp.experts.linear_fc1.weight12", "decoder.layers.0.mlp.experts.12.linear_fc1.weight"),
+            ("model.layers.0.mlp.switch_mlp.up_proj.weight", "model.layers.0.mlp.experts.up_proj.weight"),
         ] {
             assert_eq!(plain(theirs), ours);
         }

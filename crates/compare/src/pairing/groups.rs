@@ -24,13 +24,17 @@ struct Group {
 }
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
-    for find in [fused, stacked] {
+    for find in [fused, stacked, all_layers] {
         for group in find(board) {
             let whole = [group.whole];
             let (reference, candidate) =
                 if group.side == REFERENCE { (&whole[..], &group.parts[..]) } else { (&group.parts[..], &whole[..]) };
             board.take(reference, candidate, Rule::Normalized, group.score);
         }
+    }
+    for (side, wholes, parts) in gates_and_ups(board) {
+        let (reference, candidate) = if side == REFERENCE { (&wholes[..], &parts[..]) } else { (&parts[..], &wholes[..]) };
+        board.take(reference, candidate, Rule::Normalized, IN_TOTAL);
     }
 }
 
@@ -105,6 +109,87 @@ fn stacked(board: &Board<'_, '_>) -> Vec<Group> {
     groups
 }
 
+/// `layers` against `layers.0`, `layers.1`, ...: one tensor with an axis for the layers, as scanned JAX models are kept. Layers count from zero
+/// without a gap.
+fn all_layers(board: &Board<'_, '_>) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for side in [REFERENCE, CANDIDATE] {
+        let other = CANDIDATE - side;
+        let mut wholes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for unit in board.free_units(side).into_iter().filter(|unit| board.name(side, *unit).all_layers) {
+            let name = Name { all_layers: false, ..board.name(side, unit).clone() };
+            wholes.entry(name.key()).or_default().push(unit);
+        }
+        if wholes.is_empty() {
+            continue;
+        }
+        let mut parts: HashMap<String, BTreeMap<u64, Vec<usize>>> = HashMap::new();
+        for unit in board.free_units(other) {
+            let name = board.name(other, unit);
+            if let Some(layer) = name.layer {
+                parts.entry(name.key()).or_default().entry(layer).or_default().push(unit);
+            }
+        }
+        for (key, whole) in wholes {
+            let (&[whole], Some(layers)) = (whole.as_slice(), parts.get(&key)) else { continue };
+            let clear =
+                layers.len() > 1 && layers.keys().copied().eq(0..layers.len() as u64) && layers.values().all(|units| units.len() == 1);
+            let units: Vec<usize> = layers.values().flatten().copied().collect();
+            let score = adds_up(board, side, whole, &units).filter(|_| clear);
+            groups.extend(score.map(|score| Group { side, whole, parts: units, score }));
+        }
+    }
+    groups.sort_by_key(|group| (group.side, group.whole));
+    groups
+}
+
+/// Gates and ups stacked in one tensor each (`ffn_gate_exps`, `ffn_up_exps`) against experts that have both in one (Megatron's `linear_fc1`):
+/// neither is a part of the other, both together are all of them.
+fn gates_and_ups(board: &Board<'_, '_>) -> Vec<(usize, [usize; 2], Vec<usize>)> {
+    let mut groups = Vec::new();
+    for side in [REFERENCE, CANDIDATE] {
+        let other = CANDIDATE - side;
+        let mut parts: BTreeMap<(Option<i128>, String), BTreeMap<u64, Vec<usize>>> = BTreeMap::new();
+        for unit in board.free_units(other) {
+            let mut name = board.name(other, unit).clone();
+            if let ([number], Some("mlp_up" | "mlp_gate_up")) = (&name.numbers()[..], name.stage) {
+                let number = *number;
+                name.rest.retain(|word| word.parse() != Ok(number));
+                let key = (board.layer(other, unit), with_param(&name).key_as("mlp_gate_up"));
+                parts.entry(key).or_default().entry(number).or_default().push(unit);
+            }
+        }
+        if parts.is_empty() {
+            continue;
+        }
+        let mut wholes: Keys = Keys::new();
+        for unit in board.free_units(side) {
+            let name = with_param(board.name(side, unit));
+            if name.numbers().is_empty() && matches!(name.stage, Some("mlp_gate" | "mlp_up")) {
+                wholes.entry((board.layer(side, unit), name.key_as("mlp_gate_up"))).or_default().push(unit);
+            }
+        }
+        for (key, numbered) in parts {
+            let Some(&[one, two]) = wholes.get(&key).map(Vec::as_slice) else { continue };
+            let is_gate = |unit: usize| board.name(side, unit).stage == Some("mlp_gate");
+            let clear = numbered.len() > 1
+                && numbered.keys().copied().eq(0..numbered.len() as u64)
+                && numbered.values().all(|units| units.len() == 1);
+            if !clear || is_gate(one) == is_gate(two) {
+                continue;
+            }
+            let (wholes, units) =
+                (if is_gate(one) { [one, two] } else { [two, one] }, numbered.into_values().flatten().collect::<Vec<_>>());
+            let total =
+                |side: usize, units: &[usize]| units.iter().try_fold(0u64, |sum, unit| sum.checked_add(board.elements(side, *unit)?));
+            if total(side, &wholes).is_some_and(|all| all > 0 && Some(all) == total(other, &units)) {
+                groups.push((side, wholes, units));
+            }
+        }
+    }
+    groups
+}
+
 /// What stacks of experts are called where they are no modules: `experts.down_proj` is its weight.
 fn with_param(name: &Name) -> Name {
     let mut name = name.clone();
@@ -119,7 +204,11 @@ fn all_numbers(board: &Board<'_, '_>, side: usize, whole: usize, parts: &Numbere
     let (name, layer) = (with_param(board.name(side, whole)), board.layer(side, whole));
     let fused = FUSED.iter().find(|(stage, _)| name.stage == Some(stage)).map(|(_, pieces)| *pieces);
     let plain = vec![name.key()];
-    let ways = std::iter::once(plain).chain(fused.map(|pieces| pieces.iter().map(|piece| name.key_as(piece)).collect()));
+    // Gate and up of an expert in one, which Megatron calls `fc1` like an up alone: the sizes tell.
+    let both = ["mlp_gate_up", "mlp_up"].into_iter().filter(|stage| name.stage != Some(stage));
+    let fused_too = both.filter(|_| matches!(name.stage, Some("mlp_gate_up" | "mlp_up"))).map(|stage| vec![name.key_as(stage)]);
+    let pieces = fused.map(|pieces| pieces.iter().map(|piece| name.key_as(piece)).collect());
+    let ways = std::iter::once(plain).chain(pieces).chain(fused_too);
     let numbered = |keys: Vec<String>| -> Option<Vec<usize>> {
         let pieces: Vec<&BTreeMap<u64, Vec<usize>>> = keys.into_iter().map(|key| parts.get(&(layer, key))).collect::<Option<_>>()?;
         let count = pieces.first()?.len();
@@ -138,11 +227,32 @@ fn adds_up(board: &Board<'_, '_>, side: usize, whole: usize, parts: &[usize]) ->
     let other = CANDIDATE - side;
     let total = parts.iter().try_fold(0u64, |sum, part| sum.checked_add(board.elements(other, *part)?))?;
     if board.elements(side, whole)? != total || total == 0 {
-        return None;
+        return adds_up_with_copies(board, side, whole, parts).then_some(IN_TOTAL);
     }
     let shapes: Option<Vec<&Shape>> = parts.iter().map(|part| Some(&board.single(other, *part)?.shape)).collect();
     let exact = board.single(side, whole).zip(shapes).is_some_and(|(whole, parts)| along_one_axis(&whole.shape, &parts));
     Some(if exact { ALONG_ONE_AXIS } else { IN_TOTAL })
+}
+
+/// Whether the sizes add up when ranks that are more than there are key and value heads hold copies of them, on either side.
+fn adds_up_with_copies(board: &Board<'_, '_>, side: usize, whole: usize, parts: &[usize]) -> bool {
+    let other = CANDIDATE - side;
+    let [queries, keys, values] = parts else { return false };
+    if board.name(side, whole).stage != Some("attn_qkv") {
+        return false;
+    }
+    let elements = |unit: &usize| board.elements(other, *unit).map(u128::from);
+    let (Some(all), Some(queries), Some(keys), Some(values)) =
+        (board.elements(side, whole).map(u128::from), elements(queries), elements(keys), elements(values))
+    else {
+        return false;
+    };
+    let copies = |side: usize, unit: usize| {
+        let ranks = board.unit(side, unit).items.len();
+        (1..=ranks as u128).filter(move |copies| (ranks as u128).is_multiple_of(*copies))
+    };
+    let shared = keys + values;
+    all > 0 && copies(other, parts[1]).any(|theirs| copies(side, whole).any(|ours| all * theirs == queries * theirs + shared * ours))
 }
 
 /// Whether the parts one after another have the whole's dimensions, as they are or transposed.
@@ -250,6 +360,71 @@ mod tests {
     }
 
     #[test]
+    fn all_layers_in_one_are_paired_with_every_layer() {
+        let split: &[(&str, &[u64])] = &[
+            ("model.layers.1.mlp.gate_proj.weight", &[4, 2]),
+            ("model.layers.0.mlp.gate_proj.weight", &[4, 2]),
+            ("model.layers.0.input_layernorm.weight", &[2]),
+            ("model.layers.1.input_layernorm.weight", &[2]),
+            ("model.norm.weight", &[2]),
+        ];
+        let scanned: &[(&str, &[u64])] = &[
+            ("params/decoder/layers/mlp/wi_0/kernel", &[2, 2, 4]),
+            ("params/decoder/layers/pre_self_attention_layer_norm/scale", &[2, 2]),
+            ("params/decoder/decoder_norm/scale", &[2]),
+        ];
+        let pairs = normalized(scanned, split);
+        assert_eq!(
+            pairs[0],
+            "params/decoder/layers/mlp/wi_0/kernel=model.layers.0.mlp.gate_proj.weight+model.layers.1.mlp.gate_proj.weight"
+        );
+        assert!(normalized(scanned, &split[1..]).iter().all(|pair| !pair.contains("wi_0")), "a layer is missing");
+    }
+
+    #[test]
+    fn experts_with_gate_and_up_in_one_are_stacked_whatever_they_are_called() {
+        let numbered: Vec<String> = (0..3).map(|expert| format!("decoder.layers.0.mlp.experts.linear_fc1.weight{expert}")).collect();
+        let parts: Vec<(&str, &[u64])> = numbered.iter().map(|name| (name.as_str(), &[8u64, 2][..])).collect();
+        let whole: &[(&str, &[u64])] = &[("model.layers.0.mlp.experts.w13_weight", &[3, 8, 2])];
+        assert_eq!(normalized(whole, &parts), [format!("{}={}", whole[0].0, numbered.join("+"))]);
+        assert_eq!(normalized(&parts, whole).len(), 1);
+    }
+
+    #[test]
+    fn stacks_of_gates_and_of_ups_are_paired_with_experts_that_have_both() {
+        let numbered: Vec<String> = (0..3).map(|expert| format!("decoder.layers.0.mlp.experts.linear_fc1.weight{expert}")).collect();
+        let parts: Vec<(&str, &[u64])> = numbered.iter().map(|name| (name.as_str(), &[8u64, 2][..])).collect();
+        let stacks: &[(&str, &[u64])] = &[("blk.0.ffn_up_exps.weight", &[3, 4, 2]), ("blk.0.ffn_gate_exps.weight", &[3, 4, 2])];
+        let together = format!("{}+{}={}", stacks[1].0, stacks[0].0, numbered.join("+"));
+        assert_eq!(normalized(stacks, &parts), [together]);
+        assert_eq!(normalized(&parts, stacks).len(), 1);
+        assert!(normalized(&stacks[..1], &parts).is_empty(), "half of it");
+        assert!(normalized(stacks, &parts[1..]).is_empty(), "an expert is missing");
+    }
+
+    #[test]
+    fn ranks_that_are_more_than_key_heads_hold_copies_of_them() {
+        let whole: &[(&str, &[u64])] = &[
+            ("layers.0.self_attn.q_proj.weight", &[32, 8]),
+            ("layers.0.self_attn.k_proj.weight", &[8, 8]),
+            ("layers.0.self_attn.v_proj.weight", &[8, 8]),
+        ];
+        // Two key heads of four rows over four ranks: eight rows of queries, four of keys, four of values each.
+        let names: Vec<String> = (0..4).map(|rank| format!("rank{rank}/layers.0.self_attn.qkv_proj.weight")).collect();
+        let shards = |rows: u64| names.iter().fold(Source::new(), |s, name| s.with(name, twinscope_tensor::DType::F32, &[rows, 8], vec![]));
+        let pairs = |rows: u64| result(&settings(&[Rule::Normalized]), &Source::shaped(whole), &shards(rows)).0;
+        assert_eq!(pairs(16).len(), 1);
+        assert!(pairs(15).is_empty() && pairs(20).is_empty(), "no number of copies gives that");
+        let parts: Vec<(String, u64)> = [("q", 8), ("k", 4), ("v", 4)]
+            .into_iter()
+            .flat_map(|(part, rows)| (0..4).map(move |rank| (format!("rank{rank}/layers.0.self_attn.{part}_proj.weight"), rows)))
+            .collect();
+        let parts: Vec<(&str, Vec<u64>)> = parts.iter().map(|(name, rows)| (name.as_str(), vec![*rows, 8])).collect();
+        let parts: Vec<(&str, &[u64])> = parts.iter().map(|(name, dims)| (*name, dims.as_slice())).collect();
+        assert_eq!(normalized(&[("layers.0.self_attn.qkv_proj.weight", &[48, 8])], &parts).len(), 1);
+    }
+
+    #[test]
     fn ranks_cut_along_another_axis_are_compared_as_wholes() {
         let reference = [("rank0/x.weight", &[4u64, 8][..]), ("rank1/x.weight", &[4, 8])];
         let candidate = [("rank0/x.weight", &[8u64, 4][..]), ("rank1/x.weight", &[8, 4])];
@@ -269,7 +444,22 @@ mod tests {
         let other: Vec<(&str, &[u64])> = other.iter().map(|name| (name.as_str(), &[2u64, 8][..])).collect();
         assert_eq!(normalized(&shards, &other)[0], "rank0/x.weight+rank1/x.weight=x.weight_tp0+x.weight_tp1+x.weight_tp2+x.weight_tp3");
         let same = [("mp_rank_00/x.weight", &[4u64, 8][..]), ("mp_rank_01/x.weight", &[4, 8])];
-        assert_eq!(normalized(&shards, &same), ["rank1/x.weight=mp_rank_01/x.weight", "rank0/x.weight=mp_rank_00/x.weight"]);
+        assert_eq!(normalized(&shards, &same), ["rank0/x.weight=mp_rank_00/x.weight", "rank1/x.weight=mp_rank_01/x.weight"]);
+    }
+
+    #[test]
+    fn ranks_run_at_the_same_time() {
+        // A fault of the last rank comes before what all ranks make of it together.
+        let run = [
+            ("rank0/0_query", &[4u64][..]),
+            ("rank0/0_post_attn", &[4]),
+            ("rank1/0_query", &[4]),
+            ("rank1/0_post_attn", &[4]),
+            ("rank1/0_extra", &[4]),
+        ];
+        let (pairs, _) = result(&settings(&[Rule::Exact]), &Source::shaped(&run), &Source::shaped(&run));
+        let names: Vec<&str> = pairs.iter().map(|pair| pair.split('=').next().unwrap()).collect();
+        assert_eq!(names, ["rank0/0_query", "rank1/0_query", "rank0/0_post_attn", "rank1/0_post_attn", "rank1/0_extra"]);
     }
 
     #[test]

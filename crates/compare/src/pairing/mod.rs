@@ -77,7 +77,7 @@ pub struct Pairing {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PairError {
-    #[error("`{pattern}` is not a regular expression: {source}")]
+    #[error("`{pattern}` is not a regular expression: {}", last_line(.source))]
     Pattern { pattern: String, source: regex::Error },
     #[error("`{pattern}` has no named group `(?<name>...)` that both sides share; pairs are tensors whose named groups are equal")]
     PatternGroups { pattern: String },
@@ -91,6 +91,12 @@ pub enum PairError {
     Glob { glob: String, source: globset::Error },
     #[error("`{program}`, asked for pairs, {fault}")]
     Plugin { program: String, fault: PluginFault },
+}
+
+/// What is wrong; the lines before it repeat the pattern.
+fn last_line(error: &regex::Error) -> String {
+    let text = error.to_string();
+    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
 fn did_you_mean(nearest: &Option<String>) -> String {

@@ -6,7 +6,7 @@
 //! still come out equal; the rule that uses this leaves those alone.
 
 use super::{
-    dialects,
+    dialects::{self, GateWords},
     families::{self, Place},
 };
 
@@ -19,6 +19,7 @@ pub(super) struct Reading {
     four_norms: bool,
     /// There are experts: `mlp.gate` then chooses among them, and is no gate of a feed-forward.
     experts: bool,
+    gate_words: GateWords,
 }
 
 impl Reading {
@@ -28,7 +29,8 @@ impl Reading {
             encoder |= name.contains("encoder") || name.starts_with("enc.");
             decoder |= name.contains("decoder") || name.starts_with("dec.");
             reading.four_norms |= name.contains("pre_feedforward") || name.contains("post_ffw_norm");
-            reading.experts |= name.contains("experts");
+            reading.experts |= name.contains("experts") || name.contains("switch_mlp");
+            reading.gate_words.see(name);
         }
         Self { two_stacks: encoder && decoder, ..reading }
     }
@@ -42,25 +44,33 @@ pub(super) struct Name {
     pub(super) stage: Option<&'static str>,
     /// `weight` or `bias`, whatever the family calls them.
     pub(super) param: Option<&'static str>,
+    /// All layers at once: `layers` without a number.
+    pub(super) all_layers: bool,
     /// Words that mean none of these, in order.
     pub(super) rest: Vec<String>,
 }
 
 impl Name {
     pub(super) fn parse(name: &str, reading: Reading) -> Self {
-        let rewritten = dialects::plain(name);
+        let rewritten = reading.gate_words.plain(name);
+        let rewritten = dialects::plain(rewritten.as_deref().unwrap_or(name));
         let name = rewritten.as_ref();
         let (mut words, layer) = layer(split(name), name);
         drop_wrappers(&mut words);
+        let all_layers = layer.is_none() && words.iter().any(|word| word == ALL_LAYERS);
+        if all_layers {
+            words.retain(|word| word != ALL_LAYERS);
+        }
+        let in_layer = layer.is_some() || all_layers;
         let mut words = simplify(words);
-        drop_prefixes(&mut words, reading.two_stacks, layer.is_some());
+        drop_prefixes(&mut words, reading.two_stacks, in_layer);
         let last = words.last().cloned();
-        let param = last.as_deref().and_then(param).filter(|_| words.len() > 1 || layer.is_some());
+        let param = last.as_deref().and_then(param).filter(|_| words.len() > 1 || in_layer);
         if param.is_some() {
             words.pop();
         }
-        let (stage, rest) = stage(words, layer.is_some());
-        let mut parsed = Self { layer, stage, param, rest };
+        let (stage, rest) = stage(words, in_layer);
+        let mut parsed = Self { layer, stage, param, all_layers, rest };
         parsed.settle(last.as_deref(), reading);
         if reading.experts && parsed.stage == Some("mlp_gate") && (name.contains("mlp.gate.") || name.ends_with("mlp.gate")) {
             parsed.stage = Some("router");
@@ -119,12 +129,13 @@ impl Name {
 
     /// Everything but the layer: equal keys in equal layers are one tensor.
     pub(super) fn key(&self) -> String {
-        format!("{}|{}|{}", self.rest.join("."), self.stage.unwrap_or_default(), self.param.unwrap_or_default())
+        self.key_as(self.stage.unwrap_or_default())
     }
 
     /// The key with another stage.
     pub(super) fn key_as(&self, stage: &str) -> String {
-        format!("{}|{stage}|{}", self.rest.join("."), self.param.unwrap_or_default())
+        let all = if self.all_layers { "all layers|" } else { "" };
+        format!("{all}{}|{stage}|{}", self.rest.join("."), self.param.unwrap_or_default())
     }
 
     /// Every number that is neither the layer nor part of a known stage.
@@ -135,6 +146,9 @@ impl Name {
         self.rest.iter().flat_map(digits).collect()
     }
 }
+
+/// What stands for all layers where no number follows.
+const ALL_LAYERS: &str = "layers";
 
 struct Word {
     text: String,
@@ -222,7 +236,9 @@ fn drop_prefixes(words: &mut Vec<String>, two_stacks: bool, in_layer: bool) {
         let rest = &words[at..];
         let coder = !two_stacks && rest.first().is_some_and(|word| word == "encoder" || word == "decoder");
         let prefix = families::PREFIXES.iter().find(|phrase| families::begins(rest, phrase)).map(|phrase| phrase.len());
-        match prefix.or(coder.then_some(1)) {
+        // The number stood elsewhere: `encoder.layers.encoder_layer_0`.
+        let layers = in_layer && rest.first().is_some_and(|word| word == ALL_LAYERS);
+        match prefix.or((coder || layers).then_some(1)) {
             // A name that is nothing but a prefix keeps its last word, unless it is that of a layer: `model.layers.3`.
             Some(len) if len < rest.len() || in_layer => at += len,
             _ => break,
@@ -345,6 +361,22 @@ mod tests {
                 "model.layers_3.self_attn.q_proj.weight",
                 "model.block3.self_attn.q_proj.weight",
             ],
+        );
+    }
+
+    #[test]
+    fn torchvision_numbers_its_layers_twice_over() {
+        all_are(
+            "3:|attn_qkv|weight",
+            &["encoder.layers.encoder_layer_3.self_attention.in_proj_weight", "blocks.3.attn.qkv.weight", "vit.blocks.3.attn.qkv.weight"],
+        );
+        all_are(
+            "3:|norm2|weight",
+            &["params/decoder/layers_3/post_self_attention_layer_norm/scale", "model.layers.3.post_attention_layernorm.weight"],
+        );
+        all_are(
+            "3:|norm1|weight",
+            &["params/decoder/layers_3/pre_self_attention_layer_norm/scale", "model.layers.3.input_layernorm.weight"],
         );
     }
 

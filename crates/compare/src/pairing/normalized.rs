@@ -22,7 +22,11 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
         matches!(name.stage, Some("mlp_up" | "mlp_gate_up")).then(|| (board.layer(side, unit), name.key_as("mlp_gate_up")))
     });
     let kind = |side: usize, unit: usize| board.single(side, unit).map(|item| shape::kind(&item.shape));
-    found.retain(|(reference, candidate)| kind(REFERENCE, *reference) == kind(CANDIDATE, *candidate));
+    found.retain(|(reference, candidate)| match (kind(REFERENCE, *reference), kind(CANDIDATE, *candidate)) {
+        (Some(reference), Some(candidate)) => reference == candidate,
+        // Shards: all of them together.
+        _ => board.elements(REFERENCE, *reference) == board.elements(CANDIDATE, *candidate),
+    });
     board.take_all(found, Rule::Normalized, 0.9);
     for side in [REFERENCE, CANDIDATE] {
         without_prefix(board, side);

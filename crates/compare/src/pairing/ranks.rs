@@ -79,8 +79,16 @@ pub(crate) fn kind_of_parts<'i>(rule: Rule, items: impl Iterator<Item = &'i Item
         _ if one_name(&placed) => Parts::Ranks,
         // Only this rule puts different tensors together; whoever else names several may mean anything.
         _ if rule == Rule::Normalized && placed.iter().all(Option::is_none) => Parts::Pieces,
+        _ if rule == Rule::Normalized => ranks_of_pieces(&placed).map_or(Parts::Unknown, Parts::RanksOfPieces),
         _ => Parts::Unknown,
     }
+}
+
+/// How many ranks each of several tensors has, when all have as many and come one after another.
+fn ranks_of_pieces(placed: &[Option<Placed>]) -> Option<usize> {
+    let runs = placed.chunk_by(|a, b| a.as_ref().zip(b.as_ref()).is_some_and(|(a, b)| a.bare == b.bare));
+    let counts: Vec<usize> = runs.map(<[Option<Placed>]>::len).collect();
+    counts.first().copied().filter(|first| *first > 1 && counts.iter().all(|count| count == first))
 }
 
 fn place(item: &Item) -> Option<Placed> {

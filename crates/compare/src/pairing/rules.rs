@@ -210,7 +210,14 @@ impl<'a, 's> Board<'a, 's> {
         self.regroup();
         let [only_reference, only_candidate]: [Vec<Leftover>; 2] = leftovers::of(&self);
         let mut pairs = self.pairs;
-        pairs.sort_by_cached_key(|pair| (pair.reference.iter().min().copied(), pair.candidate.iter().min().copied()));
+        // Ranks run at the same time: their shards of one tensor come together, where the first of them is.
+        let mut places: Vec<(usize, usize)> = (0..self.sides[REFERENCE].items().len()).map(|item| (item, 0)).collect();
+        for unit in ranks::units(self.sides[REFERENCE].items(), |_| true) {
+            let first = unit.items.iter().copied().min().unwrap_or_default();
+            unit.items.iter().enumerate().for_each(|(rank, item)| places[*item] = (first, rank));
+        }
+        let place = |pair: &Pair| pair.reference.iter().map(|item| places[*item]).min();
+        pairs.sort_by_cached_key(|pair| (place(pair), pair.candidate.iter().min().copied()));
         Pairing { pairs, only_reference, only_candidate, layer_offset: self.offset, left_out: Default::default() }
     }
 }

@@ -181,6 +181,12 @@ impl Comparison {
             report.partial = true;
             notes.push("stopped before the noise was measured; rounding is judged by the noise model".to_owned());
         }
+        if let (Some(noise), Some(true)) = (&self.noise, floors.map(HashMap::is_empty)) {
+            let noise = noise.display();
+            notes.push(format!("--noise `{noise}` has no tensor of the reference; rounding is judged by the noise model"));
+        }
+        let unused = engine::unused_layouts(plan, &left, &self.settings).into_iter();
+        notes.extend(unused.map(|name| format!("--layout `{name}` is of no pair; pairs go by the reference's names")));
         Compared { report, map: mapfile::entries(&plan.pairing, &left, &right), alone: plan.alone, notes }
     }
 }

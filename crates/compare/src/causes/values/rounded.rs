@@ -51,7 +51,14 @@ fn lies_on(case: &Case<'_>, rounded: &[f64], exact: &[f64]) -> Option<Grid> {
     if flats.len() < LEAST_VALUES {
         return None;
     }
-    GRIDS.into_iter().find(|grid| {
+    // Beyond 256 all numbers of bf16 are whole ones: there it says nothing that they are.
+    let fractions = |flat: &&usize| {
+        let steps =
+            case.dtypes.iter().filter_map(|dtype| crate::noise::unit_roundoff(*dtype)).map(|unit| 2.0 * unit * rounded[**flat].abs());
+        rounded[**flat] != 0.0 && steps.fold(0.0, f64::max) < 0.5
+    };
+    let tells = |grid: &Grid| grid.unit().is_some() || 2 * flats.iter().filter(fractions).count() >= flats.len();
+    GRIDS.into_iter().filter(tells).find(|grid| {
         let by_chance = |exact: &[f64]| flats.iter().filter(|flat| grid.holds(exact[**flat])).count() as f64;
         case.dtypes.iter().all(|dtype| grid.is_coarser_than(*dtype))
             && flats.iter().all(|flat| grid.holds(rounded[*flat]))
@@ -171,6 +178,16 @@ mod tests {
         let reference = normal(480, 1);
         let found = examine_pair_bf16(&[10, 48], reference.clone(), reference.iter().map(|r| r * 1.7).collect());
         assert!(found.found.iter().all(|found| found.explanation.kind != "rounded"));
+    }
+
+    #[test]
+    fn large_numbers_of_bf16_are_whole_and_not_rounded_to_whole_ones() {
+        let reference: Vec<f64> = normal(480, 1).iter().map(|r| 16_384.0 + 100.0 * r).collect();
+        let candidate: Vec<f64> = reference.iter().map(|r| GRIDS[5].round(*r)).collect();
+        let found = examine_pair_bf16(&[10, 48], reference.clone(), candidate);
+        assert!(found.found.iter().all(|found| found.explanation.kind != "rounded"));
+        let whole = reference.iter().map(|r| r.round()).collect();
+        assert_eq!(proven(&examine_pair(&[10, 48], reference, whole)), Some("rounded"), "of f32 they could be fractions");
     }
 
     #[test]

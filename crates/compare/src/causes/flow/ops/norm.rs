@@ -80,6 +80,9 @@ impl Op for Norm {
 /// Rows were chosen that are worse than most: so many times the floor of the whole may be left in them.
 const HOPELESS: f64 = 16.0;
 
+/// Floors that a norm may be off: it rounds a step more than most ops.
+const LOOSENESS: f64 = 1.5;
+
 /// Whether a norm makes the first rows of the output from those of an input, with a weight a channel that they share.
 fn promises(wanted: &Glimpse, given: &Glimpse, centred: bool, floor: f64) -> bool {
     if !may_promise(wanted, given, centred) {
@@ -114,7 +117,10 @@ fn promises(wanted: &Glimpse, given: &Glimpse, centred: bool, floor: f64) -> boo
         normed.iter_mut().for_each(|x| *x *= factor);
     }
     let affine = regress(&normed, &wanted.values, channels, centred);
-    roughly(apply(normed, &affine, channels).into_iter(), wanted.values.iter().copied(), (HOPELESS * floor).min(ROUGHLY))
+    // The rounding of a mean that is large beside what rows spread is left when it is subtracted.
+    let ratio = |[mean, _, about]: &[f64; 3]| if centred && *about > 0.0 { mean.abs() / about.sqrt() } else { 0.0 };
+    let amplified = 1.0 + given.sizes.iter().map(ratio).fold(0.0, f64::max);
+    roughly(apply(normed, &affine, channels).into_iter(), wanted.values.iter().copied(), (HOPELESS * amplified * floor).min(ROUGHLY))
 }
 
 /// The same of a few channels, roughly: nearly every input is ruled out here.
@@ -167,7 +173,8 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
     let (error, shape) = best?;
     // A residual stream is roughly a norm of what it was a layer before; all of it is read only where these rows leave little.
     let floor = own_floor(site.scene.entries()[site.pair].dtypes[0], channels)?;
-    if error.sqrt() > HOPELESS * floor[0] * wanted.iter().map(|wanted| wanted * wanted).sum::<f64>().sqrt() {
+    let looseness = LOOSENESS + if centred { subtracted(site, &given, channels) } else { 0.0 };
+    if error.sqrt() > HOPELESS * floor[0] * looseness / LOOSENESS * wanted.iter().map(|wanted| wanted * wanted).sum::<f64>().sqrt() {
         return None;
     }
     // Enough rows for the weights are among those already: more would only take time.
@@ -238,12 +245,30 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
         inputs: vec![input],
         terms: channels,
         work: 0,
-        looseness: 1.5,
+        looseness,
         off: [0.0; 4],
         predict: made(shape, affine),
         variants,
         telling,
     })
+}
+
+/// How many more floors a LayerNorm may be off because its rows' means are large beside what they spread: the rounding of the mean, a sum in
+/// single precision or better, is left when it is subtracted. As a share of the floor, which what is rounded to a coarser dtype hardly feels.
+fn subtracted(site: &Site<'_>, given: &[f64], channels: usize) -> f64 {
+    let ratio = |row: &[f64]| {
+        let mean = row.iter().sum::<f64>() / channels as f64;
+        let spread = rms(&row.iter().map(|x| x - mean).collect::<Vec<_>>());
+        if spread > 0.0 { mean.abs() / spread } else { 0.0 }
+    };
+    let mut ratios: Vec<f64> = given.chunks_exact(channels).map(ratio).collect();
+    let share = |dtype: twinscope_tensor::DType| {
+        let unit = crate::noise::floor_unit(dtype)?;
+        let summing = (channels as f64).sqrt() * unit.min(2f64.powi(-24));
+        Some(summing / (unit + summing))
+    };
+    let shares = site.scene.entries()[site.pair].dtypes.map(share);
+    0.5 * median(&mut ratios) * shares.into_iter().flatten().fold(1.0, f64::min)
 }
 
 /// More rows say no more about epsilon.
