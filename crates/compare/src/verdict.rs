@@ -66,6 +66,10 @@ const DRIFT: f64 = 2.0;
 /// times the level before it has recovered. Healthy steps grew by 1.8 at most.
 const RECOVERED: f64 = 2.0;
 
+/// The worst slice and the worst element are those where sums have cancelled: they are amplified by so much more. The output of a state space model
+/// that is recorded without its steps reached 1.03 times what is allowed without.
+const EXTREMES: f64 = 1.6;
+
 /// What is known of a pair when it is judged.
 #[derive(Debug)]
 pub struct Facts<'a> {
@@ -132,12 +136,15 @@ impl Judge {
         }
         let reach = if self.diverged.is_some() { RECOVERED } else { AMPLIFICATION };
         let drift = DRIFT * f64::from(self.pairs).sqrt();
-        std::array::from_fn(|i| floor[i].max(reach * self.level[i].min(drift * self.coarsest[i].max(floor[i]))))
+        let reach = |measure: usize| if measure < 2 || self.diverged.is_some() { reach } else { EXTREMES * reach };
+        std::array::from_fn(|i| floor[i].max(reach(i) * self.level[i].min(drift * self.coarsest[i].max(floor[i]))))
     }
 
     fn diverge(&mut self, facts: &Facts<'_>, found: Measures) -> (Verdict, Option<Origin>) {
         let first_nonfinite = facts.totals.nonfinite_differing > 0 && !self.nonfinite;
-        let reached = self.diverged.is_some_and(|level| below(&found, &level.map(|m| AMPLIFICATION * m)));
+        // What was wrong in one place only is wrong in every channel once it has been multiplied with a weight.
+        let spread = |level: Measures| [level[0], level[1].max(level[0]), level[2], level[3]];
+        let reached = self.diverged.is_some_and(|level| below(&found, &spread(level).map(|m| AMPLIFICATION * m)));
         let origin = if facts.parameter || first_nonfinite || !(reached || self.nonfinite) { Origin::Own } else { Origin::Inherited };
         if !facts.parameter {
             self.nonfinite |= facts.totals.nonfinite_differing > 0;

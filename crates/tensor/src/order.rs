@@ -78,7 +78,7 @@ fn place(name: &str) -> Place<'_> {
     if let Some(layer) = layer {
         // What comes before the number is the same for all of a layer.
         segments.find(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
-        let path = if loaded { Vec::new() } else { path(segments) };
+        let path = if loaded { Vec::new() } else { path(segments, true) };
         return Place { part: 1, stack, layer, stage: 0, path };
     }
     let contains = |word: &str| name.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()));
@@ -87,20 +87,20 @@ fn place(name: &str) -> Place<'_> {
         return Place { part: if first { 0 } else { 2 }, stack: 0, layer: 0, stage: 0, path: Vec::new() };
     }
     match modules::outside_of_layers(name) {
-        modules::Outside::Before => Place { part: 0, stack: 0, layer: 0, stage: 0, path: path(segments) },
-        _ if first => Place { part: 0, stack: 0, layer: 0, stage: 0, path: path(segments) },
+        modules::Outside::Before => Place { part: 0, stack: 0, layer: 0, stage: 0, path: path(segments, false) },
+        _ if first => Place { part: 0, stack: 0, layer: 0, stage: 0, path: path(segments, false) },
         // An encoder's last norm comes before its decoder.
-        modules::Outside::EndOfEncoder => Place { part: 1, stack, layer: u64::MAX, stage: 0, path: path(segments) },
-        modules::Outside::After => Place { part: 2, stack: 0, layer: 0, stage: 0, path: path(segments) },
+        modules::Outside::EndOfEncoder => Place { part: 1, stack, layer: u64::MAX, stage: 0, path: path(segments, false) },
+        modules::Outside::After => Place { part: 2, stack: 0, layer: 0, stage: 0, path: path(segments, false) },
     }
 }
 
 /// A module's own result comes after those of the modules in it.
-fn path<'a>(segments: impl Iterator<Item = &'a str>) -> Vec<Step<'a>> {
+fn path<'a>(segments: impl Iterator<Item = &'a str>, in_layer: bool) -> Vec<Step<'a>> {
     let mut parent = "";
     let mut steps: Vec<Step<'a>> = Vec::new();
     for name in segments {
-        steps.push(Step { rank: modules::rank(name, parent), name });
+        steps.push(Step { rank: modules::rank(name, parent, in_layer), name });
         parent = name;
     }
     steps.push(Step { rank: u8::MAX, name: "" });

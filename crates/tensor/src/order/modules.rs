@@ -58,10 +58,18 @@ pub(super) fn outside_of_layers(name: &str) -> Outside {
 /// What is not known comes here: after what begins a layer or a network, before what ends it.
 const UNKNOWN: u8 = 60;
 
-/// Where a module runs among those beside it.
-pub(super) fn rank(segment: &str, parent: &str) -> u8 {
+/// Where a module runs among those beside it. Outside of layers few names say that.
+pub(super) fn rank(segment: &str, parent: &str, in_layer: bool) -> u8 {
     let (name, parent) = (segment.to_ascii_lowercase(), parent.to_ascii_lowercase());
     let name = name.as_str();
+    let rank = in_a_layer(name, &parent);
+    let says = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    let outside = says(&["emb", "norm", "ln_f", "pool", "head", "classifier", "logits", "loss", "input_ids", "pixel", "position"])
+        || ["wte", "wpe", "conv1", "bn1", "relu", "fc", "conv_in", "conv_out", "act", "linear_1", "linear_2"].contains(&name);
+    if in_layer || outside { rank } else { UNKNOWN }
+}
+
+fn in_a_layer(name: &str, parent: &str) -> u8 {
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     let is = |words: &[&str]| words.contains(&name);
     let is_norm = has(&["norm", "ln_", "_ln"]) || is(&["ln", "ln1", "ln2"]);
@@ -130,9 +138,9 @@ pub(super) fn rank(segment: &str, parent: &str) -> u8 {
         () if is(&["hidden", "mlp_hidden", "gated"]) => 32,
         () if is(&["o_proj", "out_proj", "c_proj", "dense", "wo", "o", "proj", "to_out"]) => 33,
         () if is(&["down_proj", "w2", "fc2", "dense_4h_to_h", "linear2", "linear_2", "lin2"]) => 33 + beside,
-        () if name.starts_with('q') => 17,
-        () if name.starts_with('k') && has(&["key", "k_"]) || is(&["k"]) => 18,
-        () if name.starts_with('v') && has(&["value", "v_"]) || is(&["v"]) => 19,
+        () if is(&["q"]) || name.starts_with("q_") || name.starts_with("query") => 17,
+        () if is(&["k"]) || name.starts_with("k_") || name.starts_with("key") => 18,
+        () if is(&["v"]) || name.starts_with("v_") || name.starts_with("value") => 19,
         () if is(&["mid", "resid_mid"]) => 36,
         () if has(&["mlp", "feed_forward", "feedforward", "ffn", "moe", "densereludense", "intermediate"]) => 50,
         () if is(&["output", "out"]) => 80,

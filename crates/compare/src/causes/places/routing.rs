@@ -96,7 +96,7 @@ fn same_chosen(case: &Case<'_>) -> Option<Explanation> {
         ),
         details: serde_json::json!({"axis": case.dims.len() - 1, "pattern": "within_rows", "rows": moved}),
         class: Class::Mechanism,
-        freedom: 2,
+        freedom: 0,
         predicted: Predicted::Share { explained: 1.0, proven: true },
     })
 }
@@ -121,7 +121,8 @@ fn follows_ids(case: &Case<'_>) -> Option<Explanation> {
             text: format!("candidate = reference in the order that the ids `{}` have, row by row", entries[at].name),
             details: serde_json::json!({"axis": case.dims.len() - 1, "pattern": "within_rows", "ids": entries[at].name}),
             class: Class::Mechanism,
-            freedom: 1,
+            // Nothing is fitted: the ids say it.
+            freedom: 0,
             predicted: Predicted::Values(predicted),
         });
     }
