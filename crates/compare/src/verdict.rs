@@ -143,7 +143,8 @@ impl Judge {
     fn diverge(&mut self, facts: &Facts<'_>, found: Measures) -> (Verdict, Option<Origin>) {
         let first_nonfinite = facts.totals.nonfinite_differing > 0 && !self.nonfinite;
         // What was wrong in one place only is wrong in every channel once it has been multiplied with a weight.
-        let spread = |level: Measures| [level[0], level[1].max(level[0]), level[2], level[3]];
+        let whole = |level: &Measures| if level[0].is_finite() { level[0] } else { 0.0 };
+        let spread = |level: Measures| [level[0], level[1].max(whole(&level)), EXTREMES * level[2], EXTREMES * level[3]];
         let reached = self.diverged.is_some_and(|level| below(&found, &spread(level).map(|m| AMPLIFICATION * m)));
         let origin = if facts.parameter || first_nonfinite || !(reached || self.nonfinite) { Origin::Own } else { Origin::Inherited };
         if !facts.parameter {

@@ -154,7 +154,7 @@ fn agrees_at(
     let difference = group.iter().filter_map(|at| whole(&report.pairs[*at])).fold(f64::INFINITY, f64::min);
     // What came before, and, once the first tensors after it have shown that it is undone, what rounding has grown to since.
     let mut level = AS_BEFORE * before;
-    let mut calm = |pair: &PairReport| {
+    let calm = |pair: &PairReport| {
         let floor = noise::floor(pair.dtypes, 0).map_or(0.0, |floor| floor[0]);
         let most = (CALM * floor).max(level).max(NEXT_TO_NOTHING * difference);
         level = level.max(whole(pair).filter(|whole| *whole <= most).map_or(0.0, |whole| GROWS * whole));
@@ -162,7 +162,7 @@ fn agrees_at(
     };
     let mut after = report.pairs[last + 1..].iter().filter(computed).peekable();
     let next = after.peek()?.name.clone();
-    (last_group && after.all(|pair| calm(pair))).then_some(next)
+    (last_group && after.all(calm)).then_some(next)
 }
 
 /// Rounding that is passed on grows by no more than this from one tensor to the next.

@@ -28,7 +28,7 @@ pub(super) fn is_loaded(name: &str) -> bool {
 /// The stack of layers that a segment of a path begins, where a network has several.
 pub(super) fn stack(segment: &str) -> Option<u64> {
     let numbered = ["layer", "stage"].into_iter().find_map(|word| segment.strip_prefix(word)).and_then(|number| number.parse().ok());
-    numbered.or_else(|| match segment {
+    numbered.or(match segment {
         "encoder" | "down" | "down_blocks" => Some(0),
         "mid" | "mid_block" | "middle" | "middle_block" => Some(1),
         "decoder" | "up" | "up_blocks" => Some(2),

@@ -226,9 +226,9 @@ fn all_differ(case: &Case<'_>, places: &[Place], bad: &[bool]) -> bool {
     if groups.size > 1 {
         return (0..groups.count).filter(inside).all(|group| enough(&group));
     }
-    let (filled, all) =
-        (0..groups.count).filter(inside).fold((0, 0), |(filled, all), group| (filled + usize::from(enough(&group)), all + 1));
-    filled as f64 >= FILLED * all as f64
+    let combinations: Vec<usize> = (0..groups.count).filter(inside).collect();
+    let filled = combinations.iter().filter(|group| enough(group)).count();
+    filled as f64 >= FILLED * combinations.len() as f64
 }
 
 /// What happened inside, when a few words say it.
