@@ -46,8 +46,22 @@ pub(super) enum Outside {
 
 pub(super) fn outside_of_layers(name: &str) -> Outside {
     let lower = name.to_ascii_lowercase();
-    let begins =
-        ["position", "pixel", "patch", "stem", "conv_in", "time_", "timestep", "sample", "conv1", "bn1", "relu", "maxpool", "shared"];
+    let begins = [
+        "position",
+        "pixel",
+        "patch",
+        "stem",
+        "conv_in",
+        "time_",
+        "timestep",
+        "sample",
+        "conv1",
+        "bn1",
+        "relu",
+        "maxpool",
+        "shared",
+        "relative_att",
+    ];
     let mut segments = lower.split(['.', '/']);
     if segments.clone().any(|segment| begins.iter().any(|word| segment.starts_with(word))) {
         return Outside::Before;
@@ -97,7 +111,9 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if is_norm => 10,
         () if is(&["conv1d"]) => 15,
         () if numbered("conv", '2') => 44,
-        () if numbered("bn", '2') || numbered("relu", '2') => 45,
+        () if numbered("bn", '2') => 45,
+        // Behind the sum that ends a block.
+        () if numbered("relu", '2') => 49,
         () if numbered("conv", '3') => 46,
         () if numbered("bn", '3') => 47,
         () if has(&["shortcut", "downsample"]) || is(&["add"]) => 48,
