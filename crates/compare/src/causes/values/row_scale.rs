@@ -20,7 +20,7 @@ impl Hypothesis for RowScale {
     }
 
     fn examine(&self, case: &Case<'_>) -> Examined {
-        let mut found: Vec<Explanation> = shares(case).into_iter().chain(around(case)).collect();
+        let mut found: Vec<Explanation> = shares(case).into_iter().chain(around(case)).chain(of_maps(case)).collect();
         match one_factor(case) {
             Ok(factor) => found.push(factor),
             Err(why) if found.is_empty() => return Err(why.into()),
@@ -153,6 +153,57 @@ fn around(case: &Case<'_>) -> Option<Explanation> {
         details: json!({"axes": (0..case.dims.len() - 1).collect::<Vec<_>>(), "factors": [least, most], "around_a_vector": true}),
         class: Class::Mechanism,
         freedom,
+        predicted: Predicted::Values(predicted),
+    })
+}
+
+/// A map with fewer places says too little for two numbers.
+const LEAST_PLACES: usize = 16;
+/// Of the difference at most this much may be left.
+const LEFT: f64 = 0.1;
+
+/// A factor and a number for every map of every image: a norm over groups of maps with another epsilon or other statistics, behind which each map has
+/// its weight and bias.
+fn of_maps(case: &Case<'_>) -> Option<Explanation> {
+    let [images, maps, height, width] = *case.dims else { return None };
+    let (rows, places) = (images * maps, height * width);
+    if images < 2 || maps < 2 || height < 2 || places < LEAST_PLACES || !case.is_finite() {
+        return None;
+    }
+    let mut predicted = case.reference.to_vec();
+    let mut factors = Vec::with_capacity(rows);
+    for row in 0..rows {
+        let members = row * places..(row + 1) * places;
+        let (mut n, mut r1, mut c1, mut rr, mut rc) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        for flat in members.clone().filter(|flat| case.fits(*flat)) {
+            let (r, c) = (case.reference[flat], case.candidate[flat]);
+            (n, r1, c1, rr, rc) = (n + 1.0, r1 + r, c1 + c, rr + r * r, rc + r * c);
+        }
+        let spread = rr - r1 * r1 / n;
+        if n < 4.0 || spread <= 0.0 {
+            return None;
+        }
+        let factor = (rc - r1 * c1 / n) / spread;
+        let number = (c1 - factor * r1) / n;
+        members.for_each(|flat| predicted[flat] = factor * predicted[flat] + number);
+        factors.push(factor);
+    }
+    let square = |other: &[f64]| other.iter().zip(case.candidate).map(|(p, c)| (c - p) * (c - p)).sum::<f64>();
+    let (least, most) = (factors.iter().copied().fold(f64::INFINITY, f64::min), factors.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+    let changed = factors.iter().filter(|factor| (*factor - 1.0).abs() > 2.0 * case.noise[2]).count();
+    if square(&predicted) > LEFT * square(case.reference) || 4 * changed < 3 * rows || least <= 0.0 {
+        return None;
+    }
+    Some(Explanation {
+        kind: "row_scale",
+        text: format!(
+            "candidate = reference x a factor per map ({} to {}) + a number per map: a norm over groups of maps with another epsilon or other statistics",
+            short(least),
+            short(most)
+        ),
+        details: json!({"axes": [0, 1], "factors": [least, most]}),
+        class: Class::Mechanism,
+        freedom: 2 * rows,
         predicted: Predicted::Values(predicted),
     })
 }
@@ -313,6 +364,23 @@ mod tests {
         // A vector added is none.
         let moved = with(1e-5).iter().enumerate().map(|(flat, x)| x + bias[flat % 32]).collect();
         assert_eq!(proven(&examine_pair(&[40, 32], with(1e-5), moved)), Some("offset"));
+    }
+
+    #[test]
+    fn the_epsilon_of_a_group_norm_is_a_factor_per_map() {
+        let (images, maps, places) = (2, 8, 36);
+        let hidden: Vec<f64> =
+            normal(images * maps * places, 1).iter().enumerate().map(|(at, x)| x * (0.2 + 0.1 * (at / 144) as f64)).collect();
+        let (weight, bias) = (normal(maps, 2), normal(maps, 3));
+        // Groups of four maps.
+        let with = |epsilon: f64| -> Vec<f64> {
+            let normed = hidden.chunks(4 * places).flat_map(|group| {
+                let mean = group.iter().sum::<f64>() / group.len() as f64;
+                norm(&group.iter().map(|x| x - mean).collect::<Vec<_>>(), epsilon)
+            });
+            normed.enumerate().map(|(at, x)| (1.0 + 0.3 * weight[at / places % maps]) * x + bias[at / places % maps]).collect()
+        };
+        assert_eq!(proven(&examine_pair(&[2, 8, 6, 6], with(1e-6), with(0.05))), Some("row_scale"));
     }
 
     #[test]
