@@ -66,6 +66,10 @@ const DRIFT: f64 = 2.0;
 /// times the level before it has recovered. Healthy steps grew by 1.8 at most.
 const RECOVERED: f64 = 2.0;
 
+/// The worst slice and the worst element are those where sums have cancelled: they are amplified by so much more. The output of a state space model
+/// that is recorded without its steps reached 1.03 times what is allowed without.
+const EXTREMES: f64 = 1.6;
+
 /// What is known of a pair when it is judged.
 #[derive(Debug)]
 pub struct Facts<'a> {
@@ -137,15 +141,19 @@ impl Judge {
         }
         let reach = if self.diverged.is_some() { RECOVERED } else { AMPLIFICATION };
         let drift = DRIFT * f64::from(self.pairs).sqrt();
+        let reach = |measure: usize| if measure < 2 || self.diverged.is_some() { reach } else { EXTREMES * reach };
         let level = |i: usize| self.level[i].min(drift * self.coarsest[i].max(floor[i]));
         // What a softmax makes of its logits' error, whatever it is, unless something diverged before.
         let amplified = if self.diverged.is_some() { 0.0 } else { facts.spread };
-        std::array::from_fn(|i| floor[i].max(reach * level(i)).max((amplified * level(i)).min(MOST[i])))
+        std::array::from_fn(|i| floor[i].max(reach(i) * level(i)).max((amplified * level(i)).min(MOST[i])))
     }
 
     fn diverge(&mut self, facts: &Facts<'_>, found: Measures) -> (Verdict, Option<Origin>) {
         let first_nonfinite = facts.totals.nonfinite_differing > 0 && !self.nonfinite;
-        let reached = self.diverged.is_some_and(|level| below(&found, &level.map(|m| AMPLIFICATION * m)));
+        // What was wrong in one place only is wrong in every channel once it has been multiplied with a weight.
+        let whole = |level: &Measures| if level[0].is_finite() { level[0] } else { 0.0 };
+        let spread = |level: Measures| [level[0], level[1].max(whole(&level)), EXTREMES * level[2], EXTREMES * level[3]];
+        let reached = self.diverged.is_some_and(|level| below(&found, &spread(level).map(|m| AMPLIFICATION * m)));
         let origin = if facts.parameter || first_nonfinite || !(reached || self.nonfinite) { Origin::Own } else { Origin::Inherited };
         if !facts.parameter {
             self.nonfinite |= facts.totals.nonfinite_differing > 0;

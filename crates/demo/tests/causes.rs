@@ -183,7 +183,8 @@ fn hold(cases: Vec<Case>, bar: &Bar) {
     println!("place {places}, cause {causes}, silent {benign}, wrong claims {claims}");
     assert!(places.percent() >= bar.places, "places: {places}");
     assert!(causes.percent() >= bar.causes, "causes: {causes}");
-    assert!(benign.percent() >= bar.benign, "silent on what is no fault: {benign}");
+    // Of cases by chance none may be benign.
+    assert!(benign.asked == 0 || benign.percent() >= bar.benign, "silent on what is no fault: {benign}");
     assert!(claims <= bar.claims, "wrong claims: {claims}");
 }
 

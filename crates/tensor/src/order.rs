@@ -1,5 +1,7 @@
 //! Execution order where a file has none: layer number, then stage, then natural name order.
 
+mod modules;
+
 use std::cmp::Ordering;
 
 /// The stages of a layer in the order they run, for names like `{layer}_{stage}`.
@@ -32,47 +34,98 @@ pub fn layer_stage(name: &str) -> Option<(u64, &str)> {
 
 /// Where a name stands in the order; compare with [`by_name`].
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Place<'a> {
     /// Before the layers (embeddings), in them, after them.
     part: u8,
+    /// Several stacks of layers, numbered anew each: an encoder before its decoder.
+    stack: u64,
     layer: u64,
     stage: usize,
+    /// Of a module's result, the modules it is in. Empty for what is loaded: that has no order but its name's.
+    path: Vec<Step<'a>>,
 }
 
-fn place(name: &str) -> Place {
+/// One module of a path: what it is usually called when it runs.
+#[derive(Debug, PartialEq, Eq)]
+struct Step<'a> {
+    rank: u8,
+    name: &'a str,
+}
+
+impl Ord for Step<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank.cmp(&other.rank).then_with(|| natural(self.name, other.name))
+    }
+}
+
+impl PartialOrd for Step<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+fn place(name: &str) -> Place<'_> {
     if let Some((layer, stage)) = layer_stage(name) {
         let stage = STAGES.iter().position(|known| *known == stage).unwrap_or(STAGES.len());
-        return Place { part: 1, layer, stage };
+        return Place { part: 1, stack: 0, layer, stage, path: Vec::new() };
     }
     // `model.layers.3.mlp`, `blk.3.attn_q`, `h.3.ln_1`: the first number that is a path segment of its own.
-    let layer =
-        name.split(['.', '/']).find(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit())).and_then(|part| part.parse().ok());
+    let mut segments = name.split(['.', '/']);
+    let layer = segments.clone().find(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit())).and_then(|part| part.parse().ok());
+    let loaded = modules::is_loaded(name);
+    let is_number = |part: &&str| part.bytes().next().is_some_and(|b| b.is_ascii_digit());
+    let stack = if loaded { 0 } else { segments.clone().take_while(|part| !is_number(part)).find_map(modules::stack).unwrap_or(0) };
     if let Some(layer) = layer {
-        return Place { part: 1, layer, stage: 0 };
+        // What comes before the number is the same for all of a layer.
+        segments.find(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
+        let path = if loaded { Vec::new() } else { path(segments, true) };
+        return Place { part: 1, stack, layer, stage: 0, path };
     }
     let contains = |word: &str| name.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()));
     let first = ["embed", "embd", "wte", "wpe", "input", "token"].into_iter().any(contains);
-    Place { part: if first { 0 } else { 2 }, layer: 0, stage: 0 }
+    if loaded {
+        return Place { part: if first { 0 } else { 2 }, stack: 0, layer: 0, stage: 0, path: Vec::new() };
+    }
+    match modules::outside_of_layers(name) {
+        modules::Outside::Before => Place { part: 0, stack: 0, layer: 0, stage: 0, path: path(segments, false) },
+        _ if first => Place { part: 0, stack: 0, layer: 0, stage: 0, path: path(segments, false) },
+        // An encoder's last norm comes before its decoder.
+        modules::Outside::EndOfEncoder => Place { part: 1, stack, layer: u64::MAX, stage: 0, path: path(segments, false) },
+        modules::Outside::After => Place { part: 2, stack: 0, layer: 0, stage: 0, path: path(segments, false) },
+    }
 }
 
-/// Layer, stage, natural name.
+/// A module's own result comes after those of the modules in it.
+fn path<'a>(segments: impl Iterator<Item = &'a str>, in_layer: bool) -> Vec<Step<'a>> {
+    let mut parent = "";
+    let mut steps: Vec<Step<'a>> = Vec::new();
+    for name in segments {
+        steps.push(Step { rank: modules::rank(name, parent, in_layer), name });
+        parent = name;
+    }
+    steps.push(Step { rank: u8::MAX, name: "" });
+    steps
+}
+
+/// Layer, stage, natural name. Results of modules whose names say what they are come in the order such modules run.
 pub fn by_name(a: &str, b: &str) -> Ordering {
     place(a).cmp(&place(b)).then_with(|| natural(a, b))
 }
 
 /// Sorts by [`by_name`], computing each place once. Equal names keep their order.
 pub fn sort_by_name<T>(items: &mut Vec<T>, name: impl Fn(&T) -> &str) {
-    let mut order: Vec<(Place, usize)> = items.iter().enumerate().map(|(at, item)| (place(name(item)), at)).collect();
-    let before = |a: &(Place, usize), b: &(Place, usize)| {
+    let mut places: Vec<(Place<'_>, usize)> = items.iter().enumerate().map(|(at, item)| (place(name(item)), at)).collect();
+    let before = |a: &(Place<'_>, usize), b: &(Place<'_>, usize)| {
         a.0.cmp(&b.0).then_with(|| natural(name(&items[a.1]), name(&items[b.1]))).then(a.1.cmp(&b.1))
     };
     // Most writers sort already; then looking once is all it costs.
-    if order.is_sorted_by(|a, b| before(a, b).is_le()) {
+    if places.is_sorted_by(|a, b| before(a, b).is_le()) {
         return;
     }
-    order.sort_unstable_by(before);
+    places.sort_unstable_by(before);
+    let order: Vec<usize> = places.into_iter().map(|(_, at)| at).collect();
     let mut taken: Vec<Option<T>> = std::mem::take(items).into_iter().map(Some).collect();
-    items.extend(order.iter().map(|(_, at)| taken[*at].take().expect("each place once")));
+    items.extend(order.iter().map(|at| taken[*at].take().expect("each place once")));
 }
 
 /// Runs of digits compare as numbers: `a2` before `a10`. Equal numbers with other zeros fall back to the text.
@@ -128,6 +181,77 @@ mod tests {
             names,
             ["model.embed_tokens.weight", "2_post_ln_pre_attn", "2_query", "2_post_mlp", "2_alpha", "2_zeta", "10_query", "lm_head.weight"]
         );
+    }
+
+    fn sorted<'a>(names: &[&'a str]) -> Vec<&'a str> {
+        let mut names = names.to_vec();
+        names.sort_unstable();
+        sort_by_name(&mut names, |name| name);
+        names
+    }
+
+    #[test]
+    fn results_of_modules_come_in_the_order_that_modules_run() {
+        let llama = [
+            "input_ids",
+            "model.embed_tokens",
+            "model.layers.0.input_layernorm",
+            "model.layers.0.self_attn.q_proj",
+            "model.layers.0.self_attn.k_proj",
+            "model.layers.0.self_attn.v_proj",
+            "model.layers.0.self_attn.q_rot",
+            "model.layers.0.self_attn.probs",
+            "model.layers.0.self_attn.context",
+            "model.layers.0.self_attn.o_proj",
+            "model.layers.0.self_attn",
+            "model.layers.0.post_attention_layernorm",
+            "model.layers.0.mlp.gate_proj",
+            "model.layers.0.mlp.up_proj",
+            "model.layers.0.mlp.act_fn",
+            "model.layers.0.mlp.down_proj",
+            "model.layers.0.mlp",
+            "model.layers.0",
+            "model.layers.1.input_layernorm",
+            "model.norm",
+            "lm_head",
+            "logits",
+        ];
+        assert_eq!(sorted(&llama), llama);
+        let bert = [
+            "bert.embeddings.word_embeddings",
+            "bert.embeddings.position_embeddings",
+            "bert.embeddings.LayerNorm",
+            "bert.embeddings",
+            "bert.encoder.layer.0.attention.self.query",
+            "bert.encoder.layer.0.attention.self",
+            "bert.encoder.layer.0.attention.output.dense",
+            "bert.encoder.layer.0.attention.output.LayerNorm",
+            "bert.encoder.layer.0.intermediate.dense",
+            "bert.encoder.layer.0.intermediate.intermediate_act_fn",
+            "bert.encoder.layer.0.output.dense",
+            "bert.encoder.layer.0.output.LayerNorm",
+            "bert.pooler",
+            "classifier",
+        ];
+        assert_eq!(sorted(&bert), bert);
+        let gpt = ["wte", "wpe", "h.0.ln_1", "h.0.attn.c_attn", "h.0.attn.c_proj", "h.0.attn", "h.0.ln_2", "h.0.mlp.c_fc", "h.0.mlp.act"];
+        assert_eq!(sorted(&gpt), gpt);
+    }
+
+    #[test]
+    fn an_encoder_ends_before_its_decoder_begins() {
+        let names = ["encoder.block.0.layer.0.layer_norm", "encoder.block.11", "encoder.final_layer_norm", "decoder.block.0", "lm_head"];
+        assert_eq!(sorted(&names), names);
+        let names = ["conv1", "bn1", "relu", "layer1.0.conv1", "layer1.0.bn1", "layer1.0.conv2", "layer1.1.conv1", "layer2.0.conv1", "fc"];
+        assert_eq!(sorted(&names), names);
+    }
+
+    #[test]
+    fn weights_have_no_order_but_that_of_their_names() {
+        let names = ["h.0.attn.c_attn.weight", "h.0.ln_1.bias", "h.0.ln_1.weight", "h.0.mlp.c_fc.weight", "h.1.attn.c_attn.weight"];
+        assert_eq!(sorted(&names), names);
+        let names = ["a", "a.weight", "b", "b2", "b10"];
+        assert_eq!(sorted(&names), ["a.weight", "a", "b", "b2", "b10"]);
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(super) fn mark(report: &mut Report, flows: &[Option<Flow>], examine: impl Fn
             all_harmless = false;
             continue;
         }
-        let agrees = agrees_at(report, flows, group, last_group).filter(|_| all_undone(report, group, &examine));
+        let agrees = agrees_at(report, flows, group, last_group, &examine).filter(|_| all_undone(report, group, &examine));
         match agrees {
             Some(name) => group.iter().for_each(|at| make_harmless(&mut report.pairs[*at], &name)),
             None => all_harmless = false,
@@ -116,7 +116,13 @@ fn turned_alike(cause: &Cause, group: &[&Cause]) -> bool {
 }
 
 /// Where a group agrees again, when it is harmless.
-fn agrees_at(report: &Report, flows: &[Option<Flow>], group: &[usize], last_group: bool) -> Option<String> {
+fn agrees_at(
+    report: &Report,
+    flows: &[Option<Flow>],
+    group: &[usize],
+    last_group: bool,
+    examine: &impl Fn(usize) -> Vec<Cause>,
+) -> Option<String> {
     let mut own = group.iter().map(|at| &report.pairs[*at]).filter(|pair| pair.origin == Some(Origin::Own)).peekable();
     // What is only inherited comes from weights.
     let weights = || report.pairs.iter().filter(|pair| pair.parameter && pair.verdict == Verdict::Diverged);
@@ -136,8 +142,9 @@ fn agrees_at(report: &Report, flows: &[Option<Flow>], group: &[usize], last_grou
     if (last + 1..report.pairs.len()).any(drowned) {
         return None;
     }
-    // Without any op that is known to take it or to make it, nothing says that what comes after depends on it at all.
-    if !flows.iter().flatten().any(taken) && group.iter().all(|at| flows[*at].is_none()) {
+    // Without any op that is known to take it or to make it, nothing says that what comes after depends on it at all. Of ids and what belongs to
+    // them, in one order, the values themselves say it.
+    if !flows.iter().flatten().any(taken) && group.iter().all(|at| flows[*at].is_none()) && !listed_alike(report, group, examine) {
         return None;
     }
     let first = *group.first()?;
@@ -145,14 +152,44 @@ fn agrees_at(report: &Report, flows: &[Option<Flow>], group: &[usize], last_grou
     let before = report.pairs[..first].iter().filter(computed).filter_map(whole).fold(0.0, f64::max);
     // The gentlest of them: what is left of any must be next to nothing.
     let difference = group.iter().filter_map(|at| whole(&report.pairs[*at])).fold(f64::INFINITY, f64::min);
+    // What came before, and, once the first tensors after it have shown that it is undone, what rounding has grown to since.
+    let mut level = AS_BEFORE * before;
     let calm = |pair: &PairReport| {
         let floor = noise::floor(pair.dtypes, 0).map_or(0.0, |floor| floor[0]);
-        let most = (CALM * floor).max(AS_BEFORE * before).max(NEXT_TO_NOTHING * difference);
+        let most = (CALM * floor).max(level).max(NEXT_TO_NOTHING * difference);
+        level = level.max(whole(pair).filter(|whole| *whole <= most).map_or(0.0, |whole| GROWS * whole));
         pair.verdict.agrees() && whole(pair).is_none_or(|whole| whole <= most)
     };
     let mut after = report.pairs[last + 1..].iter().filter(computed).peekable();
     let next = after.peek()?.name.clone();
     (last_group && after.all(calm)).then_some(next)
+}
+
+/// Rounding that is passed on grows by no more than this from one tensor to the next.
+const GROWS: f64 = 1.5;
+
+/// Whether a group is ids and what belongs to them, all of one shape and in one other order: a sum over them is the same.
+fn listed_alike(report: &Report, group: &[usize], examine: &impl Fn(usize) -> Vec<Cause>) -> bool {
+    let Some((&first, others)) = group.split_first() else { return false };
+    let [ids, _] = report.pairs[first].dtypes;
+    let cause = |at: usize| {
+        let pair = &report.pairs[at];
+        let causes = if pair.causes.is_empty() { examine(at) } else { pair.causes.clone() };
+        causes.into_iter().next().filter(|cause| cause.kind == "permuted")
+    };
+    let last = |cause: &Cause| {
+        let axes = report.pairs[first].shape.as_ref().map_or(0, |shape| shape.dims().len());
+        cause.details["axis"].as_u64().is_some_and(|axis| axis as usize + 1 == axes)
+    };
+    let Some(of_ids) = cause(first).filter(|cause| noise::unit_roundoff(ids).is_none() && last(cause)) else { return false };
+    let alike = |at: &usize| {
+        let same = |cause: Cause| {
+            let alike = cause.details["pattern"] == of_ids.details["pattern"] && cause.details["axis"] == of_ids.details["axis"];
+            alike || cause.details["ids"] == report.pairs[first].name.as_str()
+        };
+        report.pairs[*at].shape == report.pairs[first].shape && cause(*at).is_some_and(same)
+    };
+    !others.is_empty() && others.iter().all(alike)
 }
 
 fn whole(pair: &PairReport) -> Option<f64> {

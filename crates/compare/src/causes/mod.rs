@@ -331,6 +331,8 @@ fn examine_parts(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>) -> E
         for found in &mut examination.found {
             found.explanation.details["looked_at"] = part.reference.len().into();
             found.explanation.details["of"] = whole.into();
+            // What it counts, it counted there.
+            found.explanation.text += &format!(" (counted in {} of the tensor's {whole} values)", part.reference.len());
         }
         let proven = examination.found.first().is_some_and(|best| best.score.proven);
         if proven || best.attempts.is_empty() {

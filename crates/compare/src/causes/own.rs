@@ -26,6 +26,8 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
         let before = (0..at).any(|before| diverged(&before) && !report.pairs[before].parameter);
         // A NaN among the inputs makes what follows NaN, wherever a kernel spreads it.
         let by_nan = nonfinite(report, at) && flow.as_ref().is_some_and(|flow| flow.inputs.iter().any(|input| nonfinite(report, *input)));
+        let just_before =
+            |at: usize| (at.saturating_sub(IDS_BEFORE)..at).any(|before| diverged(&before) && !report.pairs[before].parameter);
         let by_inputs = flow.as_ref().is_some_and(|flow| flow.inputs.iter().any(diverged));
         let (verdict, origin) = (report.pairs[at].verdict, report.pairs[at].origin);
         let (verdict, origin) = match (verdict, flow) {
@@ -43,11 +45,17 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
             }
             // Nothing is left to inherit from.
             (Verdict::Diverged, None) if !before => (Verdict::Diverged, Some(Origin::Own)),
+            // Whole numbers are chosen by what was computed just before.
+            (Verdict::Diverged, None) if is_whole(scene, at) && scene.entries()[at].inputs.is_none() && just_before(at) => {
+                (Verdict::Diverged, Some(Origin::Inherited))
+            }
             (Verdict::Diverged, None) if by_ids(scene, report, at) => (Verdict::Diverged, Some(Origin::Inherited)),
             // Inputs that differ and an output that agrees: one difference undoes the other.
             (Verdict::Rounding, Some(flow)) if !by_inputs && is_fault(scene, at, flow) => (Verdict::Diverged, Some(Origin::Own)),
             (Verdict::Diverged, None) if is_second(scene, at, flows, &mut budget, &mut kinds) => (Verdict::Diverged, Some(Origin::Own)),
-            (Verdict::Rounding, None) if super::flow::capped(scene, at).is_some() => (Verdict::Diverged, Some(Origin::Own)),
+            (Verdict::Rounding, None) if super::flow::capped(scene, at).is_some() && is_named(scene, at) => {
+                (Verdict::Diverged, Some(Origin::Own))
+            }
             (Verdict::Rounding, _) if is_coarser(scene, at, flow.as_ref()) => (Verdict::Diverged, Some(Origin::Own)),
             (verdict, _) => (verdict, origin),
         };
@@ -61,10 +69,56 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
 /// Whole numbers that were computed from what diverged (the experts a router chooses), or what was gathered by such numbers: the values are
 /// other ones, however far away, because the inputs are.
 fn by_ids(scene: &Scene<'_>, report: &Report, at: usize) -> bool {
-    let whole = |at: usize| unit_roundoff(scene.entries()[at].dtypes[0]).is_none();
+    let whole = |at: usize| is_whole(scene, at);
     let diverged = |at: &usize| report.pairs[*at].verdict == Verdict::Diverged;
-    let Some(inputs) = &scene.entries()[at].inputs else { return false };
+    let Some(inputs) = &scene.entries()[at].inputs else {
+        let near = at.saturating_sub(IDS_BEFORE)..at;
+        return near.rev().filter(|ids| whole(*ids) && diverged(ids)).any(|ids| only_where_ids_differ(scene, ids, at));
+    };
     inputs.iter().filter(|input| diverged(input)).any(|input| whole(at) || whole(*input))
+}
+
+fn is_whole(scene: &Scene<'_>, at: usize) -> bool {
+    unit_roundoff(scene.entries()[at].dtypes[0]).is_none()
+}
+
+/// Whether there is a proven cause.
+fn is_named(scene: &Scene<'_>, at: usize) -> bool {
+    super::examine_pair(scene, at, None, None).found.first().is_some_and(|best| best.score.proven)
+}
+
+/// Pairs before one among which the ids are looked for that chose what it was computed by.
+const IDS_BEFORE: usize = 8;
+
+/// Rows that differ by more were computed by others.
+const LARGEST_PASSED: f64 = 0.5;
+
+/// Whether the rows of a pair that differ are rows, of as many, whose ids differ: the tokens that other experts were chosen for.
+fn only_where_ids_differ(scene: &Scene<'_>, ids: usize, at: usize) -> bool {
+    let (Some(ids), Some(out)) = (scene.load(ids), scene.load(at)) else { return false };
+    let rows = out.reference.len() / out.dims.last().copied().unwrap_or(1).max(1);
+    if rows < 2 || !ids.reference.len().is_multiple_of(rows) || ids.reference.is_empty() {
+        return false;
+    }
+    let (chosen, width) = (ids.reference.len() / rows, out.reference.len() / rows);
+    // Other rows may have what came from upstream, and no more than that.
+    let upstream = scene.entries()[at.saturating_sub(IDS_BEFORE)..at].iter().filter(|entry| unit_roundoff(entry.dtypes[0]).is_some());
+    let upstream = upstream.map(|entry| entry.measures[1]).fold(0.0, f64::max);
+    let allowed = scene.entries()[at].noise[2].max(2.0 * upstream).min(LARGEST_PASSED);
+    let row = |row: usize| row * width..(row + 1) * width;
+    let mut differing = 0;
+    for nth in 0..rows {
+        let (r, c) = (&out.reference[row(nth)], &out.candidate[row(nth)]);
+        let error: f64 = r.iter().zip(c).map(|(r, c)| (c - r) * (c - r)).sum();
+        if error.is_nan() || error.sqrt() > allowed * super::array::energy(r).sqrt() {
+            let own = nth * chosen..(nth + 1) * chosen;
+            if ids.reference[own.clone()] == ids.candidate[own] {
+                return false;
+            }
+            differing += 1;
+        }
+    }
+    differing > 0
 }
 
 /// Whether an op may have made such errors of those it was given. Not more than once: what it makes of them is no new level.
@@ -111,6 +165,9 @@ const MOST_VALUES: usize = 1 << 23;
 /// A product with weights that passes on more than this many times the error it is given would be a strange one.
 const STRANGE: f64 = 4.0;
 
+/// Tensors before one that it may have been computed from, in a layer with branches.
+const AROUND: usize = 12;
+
 /// A pair behind a divergence, of an op that is not known, is a fault of its own when a cause leaves what its inputs gave it, and no more;
 /// or when it is off by more than an op makes of its inputs' errors.
 fn is_second(
@@ -122,11 +179,16 @@ fn is_second(
 ) -> bool {
     let Some(given) = given(scene, at, |at| flows[at].is_some()) else { return false };
     let found = scene.entries()[at].measures;
-    let since = nearest(scene, at, |at| flows[at].is_some()).into_iter().flat_map(|near| near..at);
-    let level = since.fold([0f64; 4], |level, at| std::array::from_fn(|i| level[i].max(scene.entries()[at].measures[i])));
-    if (0..2).all(|measure| found[measure] > STRANGE * level[measure]) {
+    let largest = |since: usize| {
+        let all = scene.entries()[since..at].iter().filter(|entry| !entry.parameter);
+        all.fold([0f64; 4], |level, entry| std::array::from_fn(|i| level[i].max(entry.measures[i])))
+    };
+    // The nearest tensor may be on another branch: without a name for what happened, none of those around may be as far off.
+    let around = largest(at.saturating_sub(AROUND));
+    if (0..2).all(|measure| found[measure] > STRANGE * around[measure]) {
         return true;
     }
+    let level = largest(nearest(scene, at, |at| flows[at].is_some()).unwrap_or(at));
     let elements: usize = scene.entries()[at].dims.iter().product();
     let Some(left) = budget.checked_sub(elements) else { return false };
     *budget = left;

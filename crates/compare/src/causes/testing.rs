@@ -106,6 +106,13 @@ pub(crate) fn report_mixed(dtypes: [DType; 2], run: &[Recorded]) -> Report {
     engine::compare(&Side::new(&reference), &Side::new(&candidate), &Settings::default(), None, &()).unwrap()
 }
 
+/// The same with a dtype for each tensor.
+pub(crate) fn report_each(run: &[(DType, Recorded)]) -> Report {
+    let side = |values: fn(&Recorded) -> &[f64]| source(run.iter().map(|(dtype, one)| (*dtype, one.name, &one.dims[..], values(one))));
+    let (reference, candidate) = (side(|one| &one.reference), side(|one| &one.candidate));
+    engine::compare(&Side::new(&reference), &Side::new(&candidate), &Settings::default(), None, &()).unwrap()
+}
+
 /// The same for captured runs, which say what each tensor was computed from, by its place in the list; a dtype for each tensor.
 pub(crate) fn report_of_flow(run: &[(DType, Recorded, &[usize])]) -> Report {
     let side = |values: fn(&Recorded) -> &[f64]| {

@@ -62,4 +62,12 @@ pub(super) const FAULTS: &[Fault] = &[
         &[Break::Output("router_ids", |ids, _| ids.rows_mut().for_each(<[f64]>::reverse))],
     )
     .needs(&[Need::Experts]),
+    Fault::harmless(
+        "router_unsorted",
+        "the chosen experts of every other token are listed the other way round, as a top-k that does not sort may",
+        (Place::Stage("router_ids"), Place::Stage("post_mlp")),
+        &["permuted"],
+        &[Break::Output("router_ids", |ids, _| ids.rows_mut().step_by(2).for_each(<[f64]>::reverse))],
+    )
+    .needs(&[Need::Experts]),
 ];

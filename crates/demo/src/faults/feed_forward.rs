@@ -197,6 +197,24 @@ pub(super) const FAULTS: &[Fault] = &[
     )
     .needs(&[Need::Positions]),
     Fault::diverged(
+        "tokens_swapped",
+        "two tokens have changed places in the feed-forward's output",
+        MLP,
+        &["permuted"],
+        &[Break::Output("post_mlp", |out, _| {
+            let seq = out.shape[1];
+            let order: Vec<usize> = (0..seq)
+                .map(|token| match token {
+                    1 => 4,
+                    4 => 1,
+                    other => other,
+                })
+                .collect();
+            *out = out.select(1, &order);
+        })],
+    )
+    .needs(&[Need::Positions]),
+    Fault::diverged(
         "stale_buffer",
         "the feed-forward's output is still the one of the layer before",
         MLP,

@@ -129,6 +129,11 @@ pub(super) fn capped(site: &Site<'_>) -> Option<Confirmed> {
         return None;
     }
     let fitted = best_cap(|cap| picked.iter().map(|(r, c)| (softcap(*r, cap) - c).powi(2)).sum::<f64>());
+    // Nobody caps so far beyond the values; a difference that small and that regular has other reasons.
+    let largest = picked.iter().map(|(r, _)| r.abs()).filter(|r| r.is_finite()).fold(0.0, f64::max);
+    if fitted > FARTHEST_CAP * largest {
+        return None;
+    }
     let predicted: Vec<f64> = reference.iter().map(|r| softcap(*r, fitted)).collect();
     let fit = regress(site, candidate, reference, &predicted)?;
     let sure = fit.coefficient > SURE * fit.error && fit.error <= LARGEST_ERROR / 2.0;
@@ -160,6 +165,9 @@ fn some_of(site: &Site<'_>) -> Vec<(f64, f64)> {
     let step = (reference.len() / CAPPED_SAMPLE).max(1) | 1;
     reference.iter().zip(candidate).step_by(step).map(|(r, c)| (*r, *c)).collect()
 }
+
+/// A cap is at most this many times the largest value.
+const FARTHEST_CAP: f64 = 64.0;
 
 /// Values that the cap is fitted to.
 const CAPPED_SAMPLE: usize = 1 << 11;

@@ -3,7 +3,7 @@
 use crate::{
     causes::{
         functions::{gelu, gelu_tanh, silu},
-        testing::{Recorded, normal, report_as, report_mixed, report_of_flow},
+        testing::{Recorded, normal, report_as, report_each, report_mixed, report_of_flow},
     },
     report::{PairReport, Report},
     verdict::{Origin, Verdict},
@@ -546,4 +546,39 @@ fn what_is_below_the_noise_of_large_tensors_is_found_by_some_of_their_rows() {
     let normed = pair(&report, "normed");
     assert_eq!((normed.verdict, normed.causes[0].kind), (Verdict::Diverged, "row_scale"), "{:?}", normed.causes);
     assert_eq!(normed.causes[0].details["candidate"], 1e-5);
+}
+
+#[test]
+fn a_residual_that_is_lost_before_a_relu_is_a_missing_term() {
+    let (x, branch) = (normal(ROWS * CHANNELS, 1), normal(ROWS * CHANNELS, 2));
+    let healthy: Vec<f64> = x.iter().zip(&branch).map(|(x, branch)| (x + branch).max(0.0)).collect();
+    let lost = map(&branch, |branch| branch.max(0.0));
+    let report =
+        report_as(DType::F32, &[recorded("x", x.clone(), x), recorded("branch", branch.clone(), branch), recorded("block", healthy, lost)]);
+    let block = pair(&report, "block");
+    assert_eq!((block.verdict, block.origin), (Verdict::Diverged, Some(Origin::Own)));
+    assert_eq!((block.causes[0].kind, &block.causes[0].details["term"]), ("missing_term", &serde_json::json!("x")), "{:?}", block.causes);
+}
+
+#[test]
+fn what_only_depends_on_the_tokens_inherits_what_came_between() {
+    // Eight tokens, some of them twice; the embedding is off by a factor, and a product with a weight that is not recorded passes it on.
+    let ids: Vec<f64> = (0..ROWS).map(|row| (row * 5 % 8) as f64).collect();
+    let table = normal(8 * CHANNELS, 3);
+    let rows = |table: &[f64]| -> Vec<f64> { ids.iter().flat_map(|id| table[*id as usize * CHANNELS..][..CHANNELS].to_vec()).collect() };
+    let weight = normal(CHANNELS * CHANNELS, 4);
+    let product = |row: &[f64]| -> Vec<f64> {
+        (0..CHANNELS).map(|out| row.iter().zip(&weight[out * CHANNELS..]).map(|(x, w)| x * w).sum::<f64>() + 0.1 * weight[out]).collect()
+    };
+    let embedded = rows(&table);
+    let scaled = map(&embedded, |x| 8.0 * x);
+    let of = |rows: &[f64]| rows.chunks(CHANNELS).flat_map(product).collect::<Vec<f64>>();
+    let run: [(DType, Recorded); 3] = [
+        (DType::I64, Recorded { name: "input_ids", dims: vec![2, ROWS / 2], reference: ids.clone(), candidate: ids.clone() }),
+        (DType::F32, recorded("embedded", embedded.clone(), scaled.clone())),
+        (DType::F32, recorded("projected", of(&embedded), of(&scaled))),
+    ];
+    let report = report_each(&run);
+    assert_eq!(report.divergences().len(), 1, "{:?}", report.divergences());
+    assert_eq!(pair(&report, "projected").origin, Some(Origin::Inherited));
 }

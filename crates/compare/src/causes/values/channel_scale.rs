@@ -114,8 +114,8 @@ fn affine(case: &Case<'_>) -> Option<Explanation> {
     (left <= LEFT * whole).then(|| Explanation {
         kind: "channel_scale",
         text: format!(
-            "candidate = reference x a factor per channel ({}, {} to {}) + a number per channel ({} to {}): a norm over the batch with other \
-             statistics, epsilon or weights",
+            "candidate = reference x a factor per channel ({}, {} to {}) + a number per channel ({} to {}): a norm whose statistics are shared \
+             by a channel, with others, another epsilon or other weights",
             groups.said(), short(factors[0]), short(factors[1]), short(offsets[0]), short(offsets[1])
         ),
         details: json!({"axis": axis, "axes": [axis], "factors": factors, "offsets": offsets}),

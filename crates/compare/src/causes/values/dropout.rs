@@ -22,6 +22,9 @@ impl Hypothesis for Dropout {
     }
 
     fn examine(&self, case: &Case<'_>) -> Examined {
+        if case.dtypes.iter().any(|dtype| crate::noise::unit_roundoff(*dtype).is_none()) {
+            return Err("whole numbers are not dropped".into());
+        }
         let candidate = Mask::of(case, case.candidate, case.reference);
         match (candidate, Mask::of(case, case.reference, case.candidate)) {
             (Ok(mask), _) => Ok(vec![mask.explanation(case, "candidate")]),

@@ -262,7 +262,8 @@ impl Judge<'_> {
             text: format!("candidate = {} of the reference", names(&found)),
             details: json!({"candidate": names(&found), "reference": null, "parameter": best.parameter(), "input": null}),
             class: Class::Mechanism,
-            freedom: usize::from(best.parameter().is_some()),
+            // Two shares of one whole are one less the other, whatever changed places.
+            freedom: usize::from(best.parameter().is_some() || names(&found) == "1 - x"),
             predicted: Predicted::Values(self.case.reference.iter().map(|r| best.of(*r)).collect()),
         })
     }

@@ -30,8 +30,7 @@ impl Hypothesis for Localized {
     }
 
     fn examine(&self, case: &Case<'_>) -> Examined {
-        let near = Near::of(case);
-        let bad: Vec<bool> = case.reference.iter().zip(case.candidate).map(|(r, c)| differs(near, *r, *c)).collect();
+        let bad = bad(case);
         let mut places: Vec<Place> = case.axes().filter_map(|axis| Place::of(case, axis, &bad)).collect();
         // The axis that leaves out most says most; others are said when they narrow it further by half.
         places.sort_by(|a, b| a.share().total_cmp(&b.share()));
@@ -46,8 +45,29 @@ impl Hypothesis for Localized {
             return Err("the difference is (nearly) everywhere, or nowhere beyond the noise".into());
         }
         kept.sort_by_key(|place| place.axis);
+        if turned(case, &kept) {
+            return Err("the channels that differ keep their length in pairs: they are turned, which is no place".into());
+        }
         explain(case, &kept, &bad)
     }
+}
+
+/// Which elements differ: beyond the noise, or, where there is none because hardly more differ at all, in any bit.
+fn bad(case: &Case<'_>) -> Vec<bool> {
+    let both = || case.reference.iter().zip(case.candidate);
+    let near = Near::of(case);
+    let beyond: Vec<bool> = both().map(|(r, c)| differs(near, *r, *c)).collect();
+    let at_all: Vec<bool> = both().map(|(r, c)| r != c && !(r.is_nan() && c.is_nan())).collect();
+    let count = |bad: &[bool]| bad.iter().filter(|bad| **bad).count();
+    if only_last_is_same(case) || count(&at_all) <= 2 * count(&beyond) { at_all } else { beyond }
+}
+
+/// Whether the last position is the same to the last bit, and no other one is.
+fn only_last_is_same(case: &Case<'_>) -> bool {
+    let Some(axis) = case.dims.len().checked_sub(2) else { return false };
+    let view = Axis::of(case.dims, axis);
+    let same = |along: usize| view.slice(along).all(|flat| case.reference[flat] == case.candidate[flat]);
+    view.along >= FEWEST_POSITIONS && same(view.along - 1) && !(0..view.along - 1).any(same)
 }
 
 fn differs(near: Near, r: f64, c: f64) -> bool {
@@ -56,6 +76,35 @@ fn differs(near: Near, r: f64, c: f64) -> bool {
         (false, false) => r.is_nan() != c.is_nan() || (r.is_infinite() && r != c),
         _ => true,
     }
+}
+
+/// Of the difference's energy at most this much may be in the lengths of pairs where they are turned.
+const IN_LENGTHS: f64 = 0.15;
+
+/// Whether channels differ, and pairs of them (half a row apart, or side by side) only in direction: another base of rope turns a part of the
+/// channels by more than the noise and the others by less.
+fn turned(case: &Case<'_>, places: &[Place]) -> bool {
+    let Some(&width) = case.dims.last() else { return false };
+    if !width.is_multiple_of(2) || width < 4 || case.dims.len() < 3 || places.iter().all(|place| place.axis + 1 != case.dims.len()) {
+        return false;
+    }
+    let half = width / 2;
+    [(half, 1), (1, 2)].into_iter().any(|(apart, step)| {
+        let (mut lengths, mut whole, mut pairs) = (0.0, 0.0, 0usize);
+        for (r, c) in case.reference.chunks_exact(width).zip(case.candidate.chunks_exact(width)) {
+            for first in (0..half).map(|nth| nth * step) {
+                let (a, b) = (r[first].hypot(r[first + apart]), c[first].hypot(c[first + apart]));
+                let (x, y) = (c[first] - r[first], c[first + apart] - r[first + apart]);
+                if a.is_finite() && b.is_finite() {
+                    lengths += (a - b) * (a - b);
+                    whole += x * x + y * y;
+                    pairs += 1;
+                }
+            }
+        }
+        // Unrelated pairs have half of it in their lengths.
+        pairs >= 32 && whole > 0.0 && lengths < IN_LENGTHS * whole
+    })
 }
 
 fn explain(case: &Case<'_>, places: &[Place], bad: &[bool]) -> Examined {
@@ -84,12 +133,15 @@ fn explain(case: &Case<'_>, places: &[Place], bad: &[bool]) -> Examined {
         return Err("the places of the difference are no box".into());
     }
     // Where single elements are beyond the noise, they must fill the box; where only slices are, the slices are all that is known.
-    if differing > 0 && (differing * SCATTERED < size || !all_differ(case.dims, places, bad)) {
+    if differing > 0 && (differing * SCATTERED < size || !all_differ(case, places, bad)) {
         return Err("scattered elements differ, no whole slices".into());
     }
     let but_last = places.len() == 1 && places[0].but_last();
     if size as f64 > if but_last { MOST_BUT_LAST } else { MOST } * case.reference.len() as f64 {
         return Err("the difference is nearly everywhere".into());
+    }
+    if let Some(swapped) = changed_places(case, places) {
+        return Ok(vec![swapped]);
     }
     let said: Vec<String> = places.iter().map(Place::said).collect();
     let what = what(case, places, &members);
@@ -97,10 +149,14 @@ fn explain(case: &Case<'_>, places: &[Place], bad: &[bool]) -> Examined {
     if let Some(what) = &what {
         text.push_str(&format!("; there {what}"));
     }
+    let ahead = looks_ahead(case.dims, places);
+    if ahead {
+        text.push_str(": what was computed from later positions, as attention whose causal mask is missing or reaches too far");
+    }
     let slices: Vec<serde_json::Value> =
         places.iter().map(|place| json!({"axis": place.axis, "indices": place.indices(), "of": place.bad.len()})).collect();
     Ok(vec![Explanation {
-        kind: "localized",
+        kind: if ahead { "masked" } else { "localized" },
         text,
         details: json!({"slices": slices, "share": share, "elements": size, "inside": what}),
         class: Class::Description,
@@ -109,21 +165,70 @@ fn explain(case: &Case<'_>, places: &[Place], bad: &[bool]) -> Examined {
     }])
 }
 
+/// Two slices that hold each other's values: however few values they have, that is no two places that went wrong.
+fn changed_places(case: &Case<'_>, places: &[Place]) -> Option<Explanation> {
+    let [place] = places else { return None };
+    let [first, second] = place.indices()[..] else { return None };
+    let (axis, near) = (Axis::of(case.dims, place.axis), Near::of(case));
+    let holds = |own: usize, other: usize| {
+        axis.slice(own).zip(axis.slice(other)).all(|(to, from)| near.accepts(case.reference[from], case.candidate[to]))
+    };
+    if axis.outside * axis.inside < FEWEST_COPIED || !holds(first, second) || !holds(second, first) {
+        return None;
+    }
+    let mut predicted = case.reference.to_vec();
+    for (a, b) in axis.slice(first).zip(axis.slice(second)) {
+        predicted.swap(a, b);
+    }
+    Some(Explanation {
+        kind: "permuted",
+        text: format!("indices {first} and {second} of dim {} have changed places", place.axis),
+        details: json!({"axis": place.axis, "axes": [place.axis], "pattern": "arbitrary", "swapped": [first, second]}),
+        class: Class::Mechanism,
+        freedom: 2,
+        predicted: Predicted::Values(predicted),
+    })
+}
+
+/// Whether only the last position is right, of several: it has none after it that it could see by mistake. Nothing else spares just the last.
+fn looks_ahead(dims: &[usize], places: &[Place]) -> bool {
+    let [place] = places else { return false };
+    let (right, axes) = (place.bad.len() - place.indices().len(), dims.len());
+    let positions = place.axis + 2 == axes && axes >= 2;
+    positions && right == 1 && place.but_last() && place.bad.len() >= FEWEST_POSITIONS
+}
+
+/// Of fewer positions the last may be right by chance.
+const FEWEST_POSITIONS: usize = 6;
+
 /// A box in which less than one of so many elements differs is not where it differs.
 const SCATTERED: usize = 8;
 
+/// Of a box whose combinations are single elements so many must differ: some are the same by chance, or too small to show it.
+const FILLED: f64 = 0.8;
+
 /// Whether every combination of the bad indices differs; and, where nearly all do, in most of its elements: a triangle is no box.
-fn all_differ(dims: &[usize], places: &[Place], bad: &[bool]) -> bool {
+fn all_differ(case: &Case<'_>, places: &[Place], bad: &[bool]) -> bool {
+    let dims = case.dims;
     let kept: Vec<usize> = places.iter().map(|place| place.axis).collect();
     let groups = Groups::of(dims, &kept);
     let mut differing = vec![0usize; groups.count];
-    groups.visit(|flat, group| differing[group] += usize::from(bad[flat]));
+    let near = Near::of(case);
+    // What is this small on both sides could be anything and not show.
+    let silent = |flat: usize| case.reference[flat].abs().max(case.candidate[flat].abs()) <= near.allowed(0.0);
+    groups.visit(|flat, group| differing[group] += usize::from(bad[flat] || (groups.size == 1 && silent(flat))));
     let inside = |group: &usize| {
         let index = nonfinite::index(dims, groups.start(*group));
         places.iter().all(|place| place.bad[index[place.axis]])
     };
     let least = if places.iter().any(|place| place.share() > 0.5) { groups.size.div_ceil(2) } else { 1 };
-    (0..groups.count).filter(inside).all(|group| differing[group] >= least)
+    let enough = |group: &usize| differing[*group] >= least;
+    if groups.size > 1 {
+        return (0..groups.count).filter(inside).all(|group| enough(&group));
+    }
+    let combinations: Vec<usize> = (0..groups.count).filter(inside).collect();
+    let filled = combinations.iter().filter(|group| enough(group)).count();
+    filled as f64 >= FILLED * combinations.len() as f64
 }
 
 /// What happened inside, when a few words say it.
@@ -149,6 +254,10 @@ fn what(case: &Case<'_>, places: &[Place], members: &[usize]) -> Option<String> 
     }
     let [place] = places else { return None };
     let [index] = place.indices()[..] else { return None };
+    // Of a handful, one slice is near another by chance.
+    if members.len() < FEWEST_COPIED {
+        return None;
+    }
     let axis = Axis::of(case.dims, place.axis);
     let copied = |other: &usize| axis.slice(*other).zip(members).all(|(from, to)| near.accepts(case.reference[from], case.candidate[*to]));
     (0..axis.along)
@@ -157,6 +266,9 @@ fn what(case: &Case<'_>, places: &[Place], members: &[usize]) -> Option<String> 
         .find(copied)
         .map(|other| format!("candidate = reference at index {other}"))
 }
+
+/// Fewer elements do not say where they were copied from.
+const FEWEST_COPIED: usize = 8;
 
 /// Slices that are tried as the origin of a copy.
 const MOST_COPIES: usize = 64;
@@ -277,7 +389,7 @@ mod tests {
         assert_eq!(text(&dims, |at| at[1] == 3), "only index 3 of dim 1 (of 8) differ; the rest agrees");
         assert_eq!(text(&dims, |at| at[2] >= 7), "only indices 7.. of dim 2 (the last 5 of 12) differ; the rest agrees");
         assert_eq!(text(&dims, |at| at[1] % 2 == 1), "only every 2nd index of dim 1 from 1 (of 8) differ; the rest agrees");
-        assert_eq!(text(&dims, |at| at[2] < 11), "only indices ..11 of dim 2 (the first 11 of 12) differ; the others agree");
+        assert_eq!(text(&dims, |at| at[2] < 10), "only indices ..10 of dim 2 (the first 10 of 12) differ; the others agree");
         let two = text(&dims, |at| at[0] == 1 && at[2] == 5);
         assert_eq!(two, "only index 1 of dim 0 (of 2) and index 5 of dim 2 (of 12) differ; the rest agrees");
     }
@@ -292,6 +404,40 @@ mod tests {
         let found = examine_pair(&[4, 10, 8], reference, candidate);
         assert_eq!(proven(&found), Some("localized"));
         assert!(found.found[0].explanation.text.ends_with("there candidate = reference x 2"));
+    }
+
+    #[test]
+    fn two_slices_that_changed_places_are_permuted_however_small() {
+        // Found by a property test: too few values for the search among all orders.
+        let (dims, reference) = ([6, 3, 6], normal(108, 630));
+        let mut candidate = reference.clone();
+        (0..18).for_each(|at| candidate.swap(18 + at, 5 * 18 + at));
+        assert_eq!(proven(&examine_pair(&dims, reference, candidate)), Some("permuted"));
+    }
+
+    #[test]
+    fn only_the_last_position_right_is_a_mask_that_reaches_ahead() {
+        let (reference, candidate) = broken(&[2, 9, 16], |at| at[1] < 8);
+        assert_eq!(proven(&examine_pair(&[2, 9, 16], reference, candidate)), Some("masked"));
+        let (reference, candidate) = broken(&[2, 9, 16], |at| at[1] < 7);
+        assert_eq!(proven(&examine_pair(&[2, 9, 16], reference, candidate)), Some("localized"));
+    }
+
+    #[test]
+    fn channels_that_are_turned_a_little_are_no_place() {
+        // The fast half of the channels by a base that is wrong, as rope would, the slow half by less than the noise of bf16.
+        let dims = [2, 4, 12, 16];
+        let reference = normal(2 * 4 * 12 * 16, 3);
+        let mut candidate = reference.clone();
+        for (row, values) in candidate.chunks_mut(16).enumerate() {
+            for pair in 0..3 {
+                let (sin, cos) = (0.1 * (row % 12) as f64 / (1 + pair) as f64).sin_cos();
+                let (a, b) = (values[pair], values[pair + 8]);
+                (values[pair], values[pair + 8]) = (a * cos - b * sin, b * cos + a * sin);
+            }
+        }
+        let found = examine_noisy(&dims, reference, candidate);
+        assert!(found.found.iter().all(|found| found.explanation.kind != "localized"));
     }
 
     #[test]

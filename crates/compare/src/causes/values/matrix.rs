@@ -155,7 +155,13 @@ impl Matrix {
         let mut shared: Vec<[f64; UNKNOWNS]> = vec![[0.0; UNKNOWNS]; part.columns.len()];
         let mut rest = part.rest(case, goal)?;
         for k in 0..rank {
-            let first = if goal == Goal::Candidate { part.in_every_plane(case, &rest).0 } else { rest.take_largest() };
+            let first = match (goal, k) {
+                (Goal::Candidate, 0) => part.in_every_plane(case, &rest).0,
+                _ => rest.take_largest(),
+            };
+            if goal == Goal::Candidate && k == 0 {
+                rest.take_along(&first);
+            }
             for (own, value) in shared.iter_mut().zip(first) {
                 own[k] = value;
             }
@@ -322,6 +328,14 @@ struct Dense {
 impl Dense {
     fn energy(&self) -> f64 {
         self.values.iter().map(|value| value * value).sum()
+    }
+
+    /// Takes out what lies along a vector of length one.
+    fn take_along(&mut self, vector: &[f64]) {
+        for row in self.values.chunks_mut(self.columns) {
+            let along: f64 = row.iter().zip(vector).map(|(a, b)| a * b).sum();
+            row.iter_mut().zip(vector).for_each(|(value, direction)| *value -= along * direction);
+        }
     }
 
     /// Subtracts the product of rank one that takes most, found by power iteration from the largest row, and returns its column numbers.

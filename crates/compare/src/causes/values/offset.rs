@@ -52,14 +52,26 @@ fn constant(case: &Case<'_>) -> Option<Explanation> {
     if amount == 0.0 || promise(case, &flats, |flat| case.reference[flat] + amount) < 0.5 {
         return None;
     }
+    let positions = are_positions(case);
     Some(Explanation {
-        kind: "offset",
-        text: format!("candidate = reference {}", signed(amount)),
-        details: json!({"axis": null, "amount": amount}),
+        // Where positions are counted from is where the tokens are, not what was added to them.
+        kind: if positions { "shifted" } else { "offset" },
+        text: match positions {
+            true => format!("candidate = reference {}: positions are counted from another number", signed(amount)),
+            false => format!("candidate = reference {}", signed(amount)),
+        },
+        details: json!({"axis": positions.then(|| case.dims.len() - 1), "amount": amount}),
         class: Class::Mechanism,
         freedom: 1,
         predicted: Predicted::Values(case.reference.iter().map(|r| r + amount).collect()),
     })
+}
+
+/// Whether the rows are whole numbers that count up by one: position ids.
+fn are_positions(case: &Case<'_>) -> bool {
+    let width = case.dims.last().copied().unwrap_or(0);
+    let whole = case.dtypes.iter().all(|dtype| dtype.kind() == twinscope_tensor::Kind::Int);
+    whole && width >= 4 && case.reference.chunks_exact(width).all(|row| row.windows(2).all(|two| two[1] - two[0] == 1.0))
 }
 
 fn signed(amount: f64) -> String {

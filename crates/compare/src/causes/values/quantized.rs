@@ -52,6 +52,9 @@ impl Hypothesis for Quantized {
 }
 
 fn quantized(case: &Case<'_>, blocks: &Blocks, kind: Kind, unit: f64, near: Near) -> Result<Explanation, Cow<'static, str>> {
+    if are_repeated(case, blocks) {
+        return Err("the reference has as few different values: they are repeated, not rounded".into());
+    }
     let (mut beyond, mut whole, mut range, mut by_chance, mut zero) = (0.0, 0.0, 0f64, 0usize, true);
     for block in 0..blocks.count {
         let values: Vec<f64> = blocks.members(block).map(|flat| case.candidate[flat]).collect();
@@ -95,6 +98,24 @@ fn quantized(case: &Case<'_>, blocks: &Blocks, kind: Kind, unit: f64, near: Near
         freedom: blocks.count,
         predicted: Predicted::Share { explained, proven: beyond == 0.0 },
     })
+}
+
+/// Whether the reference has few different values too, and as many of them: a map that was enlarged by repeating its values.
+fn are_repeated(case: &Case<'_>, blocks: &Blocks) -> bool {
+    let different = |side: &[f64], block: usize| {
+        let mut values: Vec<u64> = blocks.members(block).take(SAMPLED_VALUES).map(|flat| side[flat].to_bits()).collect();
+        let all = values.len();
+        values.sort_unstable();
+        values.dedup();
+        (values.len(), all)
+    };
+    let (mut reference, mut candidate, mut all) = (0, 0, 0);
+    for block in spread(blocks.count, SAMPLED_BLOCKS) {
+        reference += different(case.reference, block).0;
+        candidate += different(case.candidate, block).0;
+        all += different(case.candidate, block).1;
+    }
+    10 * reference <= 6 * all && 10 * candidate >= 9 * reference
 }
 
 /// As near as the nearest level, but for what noise made of a tie.

@@ -35,16 +35,25 @@ impl Hypothesis for RowAffine {
             }
             let Some(predicted) = matrix.predict(case, Goal::Candidate, 1) else { continue };
             let columns = Groups::of(case.dims, &matrix.axes).said();
-            return Ok(vec![Explanation {
+            let explanation = |vectors: &str, freedom: usize, predicted: Vec<f64>| Explanation {
                 kind: "row_affine",
                 text: format!(
-                    "candidate = reference x a factor per row + a multiple per row of one vector along {columns}, as LayerNorm for RMSNorm would"
+                    "candidate = reference x a factor per row + a multiple per row of {vectors} along {columns}, as LayerNorm for RMSNorm would"
                 ),
                 details: json!({"axes": matrix.axes}),
                 class: Class::Mechanism,
                 freedom,
                 predicted: Predicted::Values(predicted),
-            }]);
+            };
+            let mut found = vec![explanation("one vector", freedom, predicted)];
+            // A norm's bias is added behind the factor: it is a second vector.
+            let more = freedom + matrix.rows.len() + matrix.columns.len();
+            if 3 * more <= case.reference.len()
+                && let Some(predicted) = matrix.predict(case, Goal::Candidate, 2)
+            {
+                found.push(explanation("two vectors", more, predicted));
+            }
+            return Ok(found);
         }
         Err(why.into())
     }
@@ -75,6 +84,15 @@ mod tests {
         let (rms_norm, layer_norm) = norms(40, 48, 1);
         assert_eq!(proven(&examine_pair(&[2, 20, 48], rms_norm.clone(), layer_norm.clone())), Some("row_affine"));
         assert_eq!(proven(&examine_pair(&[2, 20, 48], layer_norm, rms_norm)), Some("row_affine"));
+    }
+
+    #[test]
+    fn norms_with_a_bias_are_found_too() {
+        let (rms_norm, layer_norm) = norms(60, 48, 1);
+        let bias = normal(48, 8);
+        let with = |values: Vec<f64>| -> Vec<f64> { values.iter().enumerate().map(|(flat, x)| x + 0.5 * bias[flat % 48]).collect() };
+        let found = examine_pair(&[3, 20, 48], with(layer_norm), with(rms_norm));
+        assert_eq!(proven(&found), Some("row_affine"));
     }
 
     #[test]

@@ -20,13 +20,198 @@ impl Hypothesis for RowScale {
     }
 
     fn examine(&self, case: &Case<'_>) -> Examined {
-        let fit = Factors::fit(case, |groups| !are_channels(case, groups), "a factor per row")?;
-        if 2 * fit.changed < fit.groups.count && !fit.are_coherent() {
-            return Err(format!("only {} rows have a factor", of(fit.changed, fit.groups.count)).into());
+        let mut found: Vec<Explanation> = shares(case).into_iter().chain(around(case)).chain(of_maps(case)).collect();
+        match one_factor(case) {
+            Ok(factor) => found.push(factor),
+            Err(why) if found.is_empty() => return Err(why.into()),
+            Err(_) => {}
         }
-        Ok(vec![explanation(case, &fit)])
+        Ok(found)
     }
 }
+
+fn one_factor(case: &Case<'_>) -> Result<Explanation, String> {
+    let fit = Factors::fit(case, |groups| !are_channels(case, groups), "a factor per row")?;
+    if 2 * fit.changed < fit.groups.count && !fit.are_coherent() {
+        return Err(format!("only {} rows have a factor", of(fit.changed, fit.groups.count)));
+    }
+    Ok(explanation(case, &fit))
+}
+
+/// Rows of shares are no longer than this: a token's experts, not its attention.
+const MOST_SHARES: usize = 64;
+/// So many values beyond one a row must follow from the others.
+const LEAST_TOLD: usize = 8;
+
+/// Rows that sum to one on one side only: the weights of the experts that were chosen, made to sum to one or not. Where a row's sum is known
+/// its factor needs no fit, however short the row is.
+fn shares(case: &Case<'_>) -> Option<Explanation> {
+    let width = *case.dims.last().filter(|width| (2..=MOST_SHARES).contains(*width))?;
+    let rows = case.reference.len() / width;
+    if rows * (width - 1) < LEAST_TOLD || case.reference.iter().chain(case.candidate).any(|share| !(0.0..=2.0).contains(share)) {
+        return None;
+    }
+    let sums = |side: &[f64]| side.chunks_exact(width).map(|row| row.iter().sum::<f64>()).collect::<Vec<f64>>();
+    let (reference, candidate) = (sums(case.reference), sums(case.candidate));
+    let near_one = |sum: &f64| (sum - 1.0).abs() <= 2.0 * case.noise[3];
+    let whole = [&reference, &candidate].map(|sums| sums.iter().all(near_one));
+    // All of one side, and clearly not those of the other.
+    let lacking = match whole {
+        [true, false] => "the candidate's",
+        [false, true] => "the reference's",
+        _ => return None,
+    };
+    if reference.iter().any(|sum| *sum <= 0.0) {
+        return None;
+    }
+    let factors: Vec<f64> = candidate.iter().zip(&reference).map(|(c, r)| c / r).collect();
+    let predicted = case.reference.iter().enumerate().map(|(flat, r)| r * factors[flat / width]).collect();
+    let other = if whole[0] { &candidate } else { &reference };
+    let (least, most) = (other.iter().copied().fold(f64::INFINITY, f64::min), other.iter().copied().fold(0.0, f64::max));
+    Some(Explanation {
+        kind: "row_scale",
+        text: format!(
+            "candidate = reference x one factor per row: the rows sum to 1, but {lacking} to {} to {}: weights of what was chosen are not made to sum to 1",
+            short(least),
+            short(most)
+        ),
+        details: json!({"axes": (0..case.dims.len() - 1).collect::<Vec<_>>(), "sums": [least, most], "not_renormalised": lacking}),
+        class: Class::Mechanism,
+        freedom: 1,
+        predicted: Predicted::Values(predicted),
+    })
+}
+
+/// Steps after which factors and the vector they leave alone have settled, or never will.
+const STEPS: usize = 60;
+/// The vector is of the size of the rows, and the factors explain more than it does: else any vector added would pass.
+const LARGEST_VECTOR: f64 = 3.0;
+const LEAST_OF_FACTORS: f64 = 0.1;
+
+/// A factor per row of what is beyond one vector: `c - b = s (r - b)`. Another epsilon in a norm that has a bias `b`, which is added behind the factor.
+fn around(case: &Case<'_>) -> Option<Explanation> {
+    let width = *case.dims.last().filter(|width| **width >= LEAST_WIDTH)?;
+    let rows = case.reference.len() / width;
+    let freedom = rows + width;
+    if rows < LEAST_ROWS || 3 * freedom > case.reference.len() || !case.is_finite() {
+        return None;
+    }
+    // The mean row is near the vector where what is scaled has no mean.
+    let mut vector = vec![0.0; width];
+    for row in case.reference.chunks_exact(width) {
+        vector.iter_mut().zip(row).for_each(|(sum, r)| *sum += r / rows as f64);
+    }
+    let mut factors = vec![1.0; rows];
+    let mut before = f64::INFINITY;
+    for _ in 0..STEPS {
+        let mut left = 0.0;
+        for (row, factor) in factors.iter_mut().enumerate() {
+            let (mut xy, mut xx) = (0.0, 0.0);
+            for (channel, b) in vector.iter().enumerate().filter(|(channel, _)| case.fits(row * width + channel)) {
+                let (r, c) = (case.reference[row * width + channel] - b, case.candidate[row * width + channel] - b);
+                xy += r * c;
+                xx += r * r;
+            }
+            *factor = if xx > 0.0 { xy / xx } else { 1.0 };
+        }
+        for (channel, b) in vector.iter_mut().enumerate() {
+            let (mut xy, mut xx) = (0.0, 0.0);
+            for (row, factor) in factors.iter().enumerate().filter(|(row, _)| case.fits(row * width + channel)) {
+                let (r, c) = (case.reference[row * width + channel], case.candidate[row * width + channel]);
+                xy += (1.0 - factor) * (c - factor * r);
+                xx += (1.0 - factor) * (1.0 - factor);
+                left += (c - factor * r - (1.0 - factor) * *b).powi(2);
+            }
+            *b = if xx > 0.0 { xy / xx } else { 0.0 };
+        }
+        if left > SETTLED * before {
+            break;
+        }
+        before = left;
+    }
+    let predicted: Vec<f64> = (case.reference.iter().enumerate())
+        .map(|(flat, r)| factors[flat / width] * r + (1.0 - factors[flat / width]) * vector[flat % width])
+        .collect();
+    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
+    let scaled = square(&mut case.reference.iter().enumerate().map(|(flat, r)| (factors[flat / width] - 1.0) * r));
+    let added = square(&mut (0..case.reference.len()).map(|flat| (1.0 - factors[flat / width]) * vector[flat % width]));
+    let size = square(&mut case.reference.iter().copied()) / case.reference.len() as f64;
+    let large = square(&mut vector.iter().copied()) / width as f64 > LARGEST_VECTOR * LARGEST_VECTOR * size;
+    let (least, most) = (factors.iter().copied().fold(f64::INFINITY, f64::min), factors.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+    // A few rows are a place.
+    let changed = factors.iter().filter(|factor| (*factor - 1.0).abs() > 2.0 * case.noise[2]).count();
+    if large || scaled < LEAST_OF_FACTORS * added || most - least <= 2.0 * case.noise[0] || 2 * changed < rows {
+        return None;
+    }
+    Some(Explanation {
+        kind: "row_scale",
+        text: format!(
+            "candidate - b = (reference - b) x one factor per row ({} to {}), with one vector b: another epsilon in a norm that has a bias",
+            short(least),
+            short(most)
+        ),
+        details: json!({"axes": (0..case.dims.len() - 1).collect::<Vec<_>>(), "factors": [least, most], "around_a_vector": true}),
+        class: Class::Mechanism,
+        freedom,
+        predicted: Predicted::Values(predicted),
+    })
+}
+
+/// A map with fewer places says too little for two numbers.
+const LEAST_PLACES: usize = 16;
+/// Of the difference at most this much may be left.
+const LEFT: f64 = 0.1;
+
+/// A factor and a number for every map of every image: a norm over groups of maps with another epsilon or other statistics, behind which each map has
+/// its weight and bias.
+fn of_maps(case: &Case<'_>) -> Option<Explanation> {
+    let [images, maps, height, width] = *case.dims else { return None };
+    let (rows, places) = (images * maps, height * width);
+    if images < 2 || maps < 2 || height < 2 || places < LEAST_PLACES || !case.is_finite() {
+        return None;
+    }
+    let mut predicted = case.reference.to_vec();
+    let mut factors = Vec::with_capacity(rows);
+    for row in 0..rows {
+        let members = row * places..(row + 1) * places;
+        let (mut n, mut r1, mut c1, mut rr, mut rc) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        for flat in members.clone().filter(|flat| case.fits(*flat)) {
+            let (r, c) = (case.reference[flat], case.candidate[flat]);
+            (n, r1, c1, rr, rc) = (n + 1.0, r1 + r, c1 + c, rr + r * r, rc + r * c);
+        }
+        let spread = rr - r1 * r1 / n;
+        if n < 4.0 || spread <= 0.0 {
+            return None;
+        }
+        let factor = (rc - r1 * c1 / n) / spread;
+        let number = (c1 - factor * r1) / n;
+        members.for_each(|flat| predicted[flat] = factor * predicted[flat] + number);
+        factors.push(factor);
+    }
+    let square = |other: &[f64]| other.iter().zip(case.candidate).map(|(p, c)| (c - p) * (c - p)).sum::<f64>();
+    let (least, most) = (factors.iter().copied().fold(f64::INFINITY, f64::min), factors.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+    let changed = factors.iter().filter(|factor| (*factor - 1.0).abs() > 2.0 * case.noise[2]).count();
+    if square(&predicted) > LEFT * square(case.reference) || 4 * changed < 3 * rows || least <= 0.0 {
+        return None;
+    }
+    Some(Explanation {
+        kind: "row_scale",
+        text: format!(
+            "candidate = reference x a factor per map ({} to {}) + a number per map: a norm over groups of maps with another epsilon or other statistics",
+            short(least),
+            short(most)
+        ),
+        details: json!({"axes": [0, 1], "factors": [least, most]}),
+        class: Class::Mechanism,
+        freedom: 2 * rows,
+        predicted: Predicted::Values(predicted),
+    })
+}
+
+/// What a step leaves of the error when it no longer helps.
+const SETTLED: f64 = 0.999;
+const LEAST_WIDTH: usize = 8;
+const LEAST_ROWS: usize = 6;
 
 fn explanation(case: &Case<'_>, fit: &Factors) -> Explanation {
     let (range, said, axes) = (fit.range(), fit.groups.said(), fit.groups.kept());
@@ -140,6 +325,62 @@ mod tests {
         assert_eq!(best.explanation.kind, "row_scale");
         assert_eq!(best.explanation.details["epsilons"], serde_json::json!([1e-6, 1e-5]));
         assert!(best.explanation.text.ends_with("a norm of `hidden` with epsilon 1e-5 where the reference has 1e-6"));
+    }
+
+    #[test]
+    fn weights_of_experts_that_were_not_renormalised_have_a_factor_per_row() {
+        let scores = normal(24 * 4, 3);
+        let (mut reference, mut candidate) = (Vec::new(), Vec::new());
+        for row in scores.chunks(4) {
+            let mut powers: Vec<f64> = row.iter().map(|score| score.exp()).collect();
+            let all: f64 = powers.iter().sum();
+            powers.sort_by(|a, b| b.total_cmp(a));
+            reference.extend(powers[..2].iter().map(|power| power / (powers[0] + powers[1])));
+            candidate.extend(powers[..2].iter().map(|power| power / all));
+        }
+        let found = examine_pair(&[2, 12, 2], reference.clone(), candidate.clone());
+        assert_eq!(proven(&found), Some("row_scale"));
+        assert!(found.found[0].explanation.text.contains("not made to sum to 1"));
+        assert_eq!(proven(&examine_noisy(&[2, 12, 2], reference.clone(), candidate.clone())), Some("row_scale"));
+        assert_eq!(proven(&examine_pair(&[2, 12, 2], candidate, reference.clone())), Some("row_scale"));
+        // Other weights that do not sum to one either are not the same ones unscaled.
+        let other: Vec<f64> = reference.iter().zip(normal(48, 9)).map(|(r, n)| 0.7 * (r + 0.1 * n).clamp(0.0, 1.0)).collect();
+        assert_ne!(proven(&examine_pair(&[2, 12, 2], reference, other)), Some("row_scale"));
+    }
+
+    #[test]
+    fn the_epsilon_of_a_layer_norm_with_a_bias_is_a_factor_per_row() {
+        let (weight, bias) = (normal(32, 4), normal(32, 5));
+        let hidden: Vec<f64> = normal(40 * 32, 1).iter().enumerate().map(|(at, x)| x * 0.2 * (1.0 + (at / 32 % 7) as f64)).collect();
+        let with = |epsilon: f64| -> Vec<f64> {
+            let normed = hidden.chunks(32).flat_map(|row| {
+                let mean = row.iter().sum::<f64>() / 32.0;
+                norm(&row.iter().map(|x| x - mean).collect::<Vec<_>>(), epsilon)
+            });
+            normed.enumerate().map(|(flat, x)| (1.0 + 0.2 * weight[flat % 32]) * x + 0.4 * bias[flat % 32]).collect()
+        };
+        let found = examine_pair(&[40, 32], with(1e-5), with(0.1));
+        assert_eq!(proven(&found), Some("row_scale"));
+        // A vector added is none.
+        let moved = with(1e-5).iter().enumerate().map(|(flat, x)| x + bias[flat % 32]).collect();
+        assert_eq!(proven(&examine_pair(&[40, 32], with(1e-5), moved)), Some("offset"));
+    }
+
+    #[test]
+    fn the_epsilon_of_a_group_norm_is_a_factor_per_map() {
+        let (images, maps, places) = (2, 8, 36);
+        let hidden: Vec<f64> =
+            normal(images * maps * places, 1).iter().enumerate().map(|(at, x)| x * (0.2 + 0.1 * (at / 144) as f64)).collect();
+        let (weight, bias) = (normal(maps, 2), normal(maps, 3));
+        // Groups of four maps.
+        let with = |epsilon: f64| -> Vec<f64> {
+            let normed = hidden.chunks(4 * places).flat_map(|group| {
+                let mean = group.iter().sum::<f64>() / group.len() as f64;
+                norm(&group.iter().map(|x| x - mean).collect::<Vec<_>>(), epsilon)
+            });
+            normed.enumerate().map(|(at, x)| (1.0 + 0.3 * weight[at / places % maps]) * x + bias[at / places % maps]).collect()
+        };
+        assert_eq!(proven(&examine_pair(&[2, 8, 6, 6], with(1e-6), with(0.05))), Some("row_scale"));
     }
 
     #[test]

@@ -142,7 +142,8 @@ fn of_input(site: &Site<'_>, input: &Input, outs: &[Rows]) -> Vec<Learned> {
                 for turned in [false, true] {
                     let (outer, inner) = if turned { (columns, rows) } else { (rows, columns) };
                     let fits = from.rows == to.rows && from.features == inner && to.features == outer;
-                    if fits && from.rows * inner * outer <= MOST_WORK {
+                    let shape = Shape { from, to: *to, turned };
+                    if fits && from.rows * inner * outer <= MOST_WORK && shape.promises(site, &input.values, parameter) {
                         let Some(weight) = site.load(parameter) else { continue };
                         let (values, to) = (input.values.clone(), *to);
                         let product = Product { input: values, weight, from, to, turned, summed: 0..inner, coarse: None };
@@ -153,6 +154,39 @@ fn of_input(site: &Site<'_>, input: &Input, outs: &[Rows]) -> Vec<Learned> {
         }
     }
     learned
+}
+
+/// How an input and a weight may make the output.
+struct Shape {
+    from: Rows,
+    to: Rows,
+    turned: bool,
+}
+
+/// Differences of two rows that are compared before a weight is read, and how far off they may be. A run has hundreds of weights.
+const GLANCES: usize = 4;
+const PROMISING: f64 = 0.5;
+
+impl Shape {
+    /// Whether a few outputs come out, roughly: of each only the one row of the weight is read.
+    fn promises(&self, site: &Site<'_>, input: &Loaded, weight: usize) -> bool {
+        let (inner, outer, rows) = (self.from.features, self.to.features, self.to.rows);
+        let (mut error, mut energy) = (0.0, 0.0);
+        for i in 0..GLANCES {
+            let (row, other, feature) = ((i * 7919 + rows / 2) % rows, (i * 7919 + rows / 2 + 1) % rows, (i * 104_729 + 1) % outer);
+            let starts: Vec<usize> = if self.turned { (0..inner).map(|i| i * outer + feature).collect() } else { vec![feature * inner] };
+            let Some(weights) = site.scene.runs(weight, &starts, if self.turned { 1 } else { inner }) else { return false };
+            let place = |row: usize| self.to.at(row * outer + feature);
+            let Some(wanted) = site.scene.pick(site.pair, &[place(row), place(other)]) else { return false };
+            let one =
+                |row: usize| -> f64 { weights.iter().enumerate().map(|(i, w)| w * input.reference[self.from.at(row * inner + i)]).sum() };
+            let (made, wanted) = if rows > 1 { (one(row) - one(other), wanted[0] - wanted[1]) } else { (one(row), wanted[0]) };
+            error += (made - wanted) * (made - wanted);
+            energy += wanted * wanted;
+        }
+        let beyond = error - PROMISING * PROMISING * energy;
+        beyond <= 0.0 || !beyond.is_finite()
+    }
 }
 
 /// Pairs of rows compared before everything is computed: their difference has no bias.

@@ -37,6 +37,14 @@ impl Op for Lookup {
             if !repeated && !first {
                 continue;
             }
+            // What was computed in between from the ids alone is what this was computed from: where it differs, the ids imply nothing.
+            let diverged = |between: usize| {
+                let entry = &site.scene.entries()[between];
+                !entry.parameter && entry.verdict == crate::verdict::Verdict::Diverged
+            };
+            if (input + 1..site.pair).any(diverged) {
+                continue;
+            }
             let (out, table) = (site.out.whole().clone(), Arc::new(table));
             learned.push(Learned {
                 formula: format!("a table at {}", entry.name),

@@ -1,6 +1,7 @@
 //! Formulas that networks are made of, each found by its values in the reference.
 
 mod attention;
+mod broadcast;
 mod coarse;
 mod copy;
 mod linear;
@@ -109,6 +110,7 @@ pub(super) const ALL: &[&dyn Op] = &[
     &rope::Rope,
     &attention::Probabilities,
     &attention::Mixture,
+    &broadcast::Broadcast,
     &linear::Linear,
     &lookup::Lookup,
 ];

@@ -1,4 +1,4 @@
-//! Residual sums of two or three tensors, and products of two, one of them activated or not.
+//! Residual sums of two or three tensors, of two behind a relu, and products of two, one of them activated or not.
 
 use super::{Learned, Op, Picked, Predict, sample};
 use crate::{
@@ -41,7 +41,11 @@ impl Op for Sums {
             for b in a + 1..terms.len() {
                 let (x, y) = (&sampled[a], &sampled[b]);
                 if near(&mut x.iter().zip(y).map(|(x, y)| x + y)) {
-                    learned.extend(whole(a).zip(whole(b)).map(|(a, b)| sum(site, &[&a, &b])));
+                    learned.extend(whole(a).zip(whole(b)).map(|(a, b)| sum(site, &[&a, &b], None)));
+                }
+                // The end of a block of a residual network; two tensors without negative values are their own relu.
+                if x.iter().chain(y).any(|x| *x < 0.0) && near(&mut x.iter().zip(y).map(|(x, y)| relu(x + y))) {
+                    learned.extend(whole(a).zip(whole(b)).map(|(a, b)| sum(site, &[&a, &b], Some(relu))));
                 }
                 if near(&mut x.iter().zip(y).map(|(x, y)| x * y)) {
                     learned.extend(whole(a).zip(whole(b)).map(|(a, b)| product(site, &a, &b, None)));
@@ -63,7 +67,7 @@ impl Op for Sums {
                     for c in b + 1..few {
                         if near(&mut (0..wanted.len()).map(|i| sampled[a][i] + sampled[b][i] + sampled[c][i])) {
                             let all = whole(a).zip(whole(b)).zip(whole(c));
-                            learned.extend(all.map(|((a, b), c)| sum(site, &[&a, &b, &c])));
+                            learned.extend(all.map(|((a, b), c)| sum(site, &[&a, &b, &c], None)));
                         }
                     }
                 }
@@ -76,7 +80,11 @@ impl Op for Sums {
 /// The functions that gate a product are the activations, which come first.
 const ACTIVATIONS: usize = 5;
 
-fn sum(site: &Site<'_>, terms: &[&(usize, Arc<Loaded>)]) -> Learned {
+fn relu(x: f64) -> f64 {
+    x.max(0.0)
+}
+
+fn sum(site: &Site<'_>, terms: &[&(usize, Arc<Loaded>)], behind: Option<fn(f64) -> f64>) -> Learned {
     let names: Vec<&str> = terms.iter().map(|(at, _)| site.scene.entries()[*at].name.as_str()).collect();
     let loaded: Vec<Arc<Loaded>> = terms.iter().map(|(_, loaded)| loaded.clone()).collect();
     let width = site.width();
@@ -89,20 +97,24 @@ fn sum(site: &Site<'_>, terms: &[&(usize, Arc<Loaded>)]) -> Learned {
             for (term, factor) in terms {
                 sum.iter_mut().zip(term.iter()).for_each(|(sum, term)| *sum += factor * term);
             }
+            if let Some(function) = behind {
+                sum.iter_mut().for_each(|sum| *sum = function(*sum));
+            }
             Some(sum)
         })
     };
+    let formula = if behind.is_some() { format!("relu({})", names.join(" + ")) } else { names.join(" + ") };
     let mut variants = Vec::new();
     for (nth, term) in loaded.iter().enumerate() {
         for (factor, kind, what) in FACTORS {
-            if !promises(&site.out.candidate, &loaded, term, factor - 1.0) {
+            if behind.is_none() && !promises(&site.out.candidate, &loaded, term, factor - 1.0) {
                 continue;
             }
             let mut factors = vec![1.0; loaded.len()];
             factors[nth] = factor;
             variants.push(super::Variant {
                 kind,
-                text: format!("the candidate's `{}` is {what}, where the reference is {}", names[nth], names.join(" + ")),
+                text: format!("the candidate's `{}` is {what}, where the reference is {formula}", names[nth]),
                 details: serde_json::json!({"term": names[nth], "side": "candidate", "factor": factor - 1.0}),
                 fitted: false,
                 predict: with(factors),
@@ -110,7 +122,7 @@ fn sum(site: &Site<'_>, terms: &[&(usize, Arc<Loaded>)]) -> Learned {
         }
     }
     Learned {
-        formula: names.join(" + "),
+        formula,
         inputs: terms.iter().map(|(at, _)| *at).collect(),
         terms: 0,
         work: 0,

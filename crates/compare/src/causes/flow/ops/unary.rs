@@ -80,6 +80,18 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, name: String, f: im
         let capped = variant(format!("{name} with softcap {}", short(cap)), Box::new(move |x| softcap(f(x), cap)));
         Variant { fitted: !CAPS.contains(&cap), ..capped }
     }));
+    if name.starts_with("softcap") {
+        // Another cap, or none, on what the reference caps.
+        let fitted = functions::best_cap(|cap| {
+            let picked = sample(site.out.candidate.len());
+            picked.iter().map(|at| softcap(loaded.candidate[*at], cap) - site.out.candidate[*at]).map(|miss| miss * miss).sum()
+        });
+        variants.extend(CAPS.into_iter().chain([fitted]).filter(|cap| format!("softcap {cap}") != name).map(|cap| {
+            let capped = variant(format!("softcap {}", short(cap)), Box::new(move |x| softcap(x, cap)));
+            Variant { fitted: !CAPS.contains(&cap), ..capped }
+        }));
+        variants.push(variant("no softcap".to_owned(), Box::new(|x| x)));
+    }
     Learned {
         formula: format!("{name} of {of_name}"),
         inputs: vec![input],
