@@ -201,7 +201,12 @@ impl<'a> Site<'a> {
     /// make, is believed on a part.
     fn off(&self, learned: &Learned, side: Which) -> Option<Measures> {
         let predict = &learned.predict;
-        let some = self.sample();
+        let mut some = self.sample();
+        // A product of large matrices shows in few rows, too.
+        if self.verdict() == Verdict::Rounding && learned.work > ENOUGH_WORK {
+            let most = (ENOUGH_WORK / (learned.work / self.rows().max(1)).max(1)).max(ENOUGH_ROWS);
+            some = some.iter().copied().step_by(some.len().div_ceil(most).max(1)).collect();
+        }
         if some.len() < self.rows() && (self.verdict() == Verdict::Rounding || learned.work > MOST_WORK) {
             return self.off_at(predict, side, &some);
         }
@@ -225,6 +230,10 @@ impl<'a> Site<'a> {
         Picked::Run(0, self.rows())
     }
 }
+
+/// Products that are enough to believe a formula of what is only rounding, and rows at least.
+const ENOUGH_WORK: usize = 1 << 25;
+const ENOUGH_ROWS: usize = 16;
 
 /// Products that are made at most for all of an output.
 const MOST_WORK: usize = 1 << 28;

@@ -80,6 +80,7 @@ impl Rows {
         if self.kind == Kind::Heads { self.size - feature % self.size } else { self.features - feature }
     }
 
+    #[cfg(test)]
     pub(in crate::causes) fn gather(&self, values: &[f64]) -> Vec<f64> {
         (0..self.count()).map(|index| values[self.at(index)]).collect()
     }

@@ -7,6 +7,7 @@ use super::{Learned, Op, Picked, Predict, Variant, roughly};
 use crate::{
     causes::{
         Loaded,
+        array::dot,
         constants::{factor, said, short},
         flow::{MOST_WORK, Site, of},
         functions::{self, softcap},
@@ -169,7 +170,7 @@ impl Scores {
                 return 0.0;
             }
             let k = &key[self.key.at(batch, kv, t)..][..self.key.size];
-            q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>()
+            dot(q, k)
         }));
     }
 
@@ -705,33 +706,36 @@ const GLANCED: usize = 3;
 const GLANCED_CHANNELS: usize = 8;
 const PROMISING: f64 = 0.4;
 
-/// Weights of the rows that are glanced at, by the usual scales and without a mask.
+/// Weights of the rows that are glanced at, by the usual scales and masks.
 struct Weights {
-    by_scale: Vec<Vec<Vec<f64>>>,
+    by_way: Vec<Vec<Vec<f64>>>,
 }
 
 impl Weights {
     fn of(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores, mixed: Mixed) -> Option<Self> {
         let size = scores.query.size;
         let scales = [1.0 / (size as f64).sqrt(), 1.0, 1.0 / size as f64];
-        let mut by_scale = vec![Vec::new(); scales.len()];
+        // As many queries as keys and no mask, or more keys than queries and any.
+        let masks: &[Mask] = if scores.sizes.keys > scores.sizes.queries { &[Mask::Causal, Mask::Full] } else { &[Mask::Full] };
+        let ways: Vec<(f64, Mask)> = masks.iter().flat_map(|mask| scales.map(|scale| (scale, *mask))).collect();
+        let mut by_way = vec![Vec::new(); ways.len()];
         for (b, h, s) in mixed.glanced() {
             let query = site.scene.runs(q, &[scores.query.at(b, h, s)], size)?;
             let kv = h / (scores.sizes.heads / scores.key.heads);
             let starts: Vec<usize> = (0..scores.sizes.keys).map(|t| scores.key.at(b, kv, t)).collect();
             let keys = site.scene.runs(k, &starts, size)?;
-            let dots: Vec<f64> = keys.chunks_exact(size).map(|key| key.iter().zip(&query).map(|(k, q)| k * q).sum()).collect();
-            for (scale, rows) in scales.iter().zip(&mut by_scale) {
+            let dots: Vec<f64> = keys.chunks_exact(size).map(|key| dot(key, &query)).collect();
+            for ((scale, mask), rows) in ways.iter().zip(&mut by_way) {
                 let mut row = dots.clone();
-                Softmax { scale: *scale, cap: None }.apply(&mut row, |_| true);
+                Softmax { scale: *scale, cap: None }.apply(&mut row, |t| mask.sees(scores.sizes, s, t));
                 rows.push(row);
             }
         }
-        Some(Self { by_scale })
+        Some(Self { by_way })
     }
 
     fn promise(&self, glance: &Glance) -> bool {
-        self.by_scale.iter().any(|rows| glance.promises(|nth| rows.get(nth).cloned()))
+        self.by_way.iter().any(|rows| glance.promises(|nth| rows.get(nth).cloned()))
     }
 }
 
@@ -769,8 +773,8 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
                                 let could = possible.entry((v, mixed)).or_insert_with(|| Could::of(site, v, mixed));
                                 let promises = match could {
                                     Could::Not => false,
-                                    Could::Causal | Could::Either => true,
-                                    Could::Full(glance) => {
+                                    Could::Causal => true,
+                                    Could::Promise(glance) => {
                                         let known = weights.entry((q, k, mixed));
                                         let known = known.or_insert_with(|| Weights::of(site, [q, k], scores, mixed));
                                         known.as_ref().is_some_and(|weights| weights.promise(glance))
@@ -793,20 +797,17 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
 enum Could {
     Not,
     Causal,
-    Full(Glance),
-    /// More keys than queries: the first query sees those before it.
-    Either,
+    /// With the right weights.
+    Promise(Glance),
 }
 
 impl Could {
     fn of(site: &Site<'_>, v: usize, mixed: Mixed) -> Self {
-        if mixed.sizes.keys > mixed.sizes.queries {
-            return Could::Either;
-        }
-        if mixed.begins_with_values(site, v) {
+        // With more keys than queries the first query sees those before it.
+        if mixed.sizes.keys <= mixed.sizes.queries && mixed.begins_with_values(site, v) {
             return Could::Causal;
         }
-        mixed.glance(site, v).map_or(Could::Not, Could::Full)
+        mixed.glance(site, v).map_or(Could::Not, Could::Promise)
     }
 }
 
@@ -814,8 +815,7 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
     let (starts_alone, sees_all) = match could {
         Could::Not => return None,
         Could::Causal => (true, false),
-        Could::Full(_) => (false, true),
-        Could::Either => (true, true),
+        Could::Promise(_) => (scores.sizes.keys > scores.sizes.queries, true),
     };
     let (query, key, value) = (site.load(q)?, site.load(k)?, site.load(v)?);
     let size = scores.query.size as f64;

@@ -4,8 +4,8 @@ use super::{Learned, Op, Picked, Predict, Variant, coarse};
 use crate::{
     causes::{
         Loaded,
-        array::rms,
-        flow::{MOST_WORK, Site, of, rows::Rows},
+        array::{dot, rms},
+        flow::{ENOUGH_ROWS, ENOUGH_WORK, MOST_WORK, Site, of, rows::Rows},
     },
     layout::Which,
 };
@@ -43,15 +43,6 @@ impl Product {
         self.summed.clone().map(|i| x[self.from.at(row * inner + i)] * w[at(i)]).sum()
     }
 
-    /// Everything, as rows of features.
-    fn every(&self, side: Which) -> Vec<f64> {
-        let mut made = vec![0.0; self.to.count()];
-        for (row, out) in made.chunks_exact_mut(self.to.features).enumerate() {
-            self.row(side, row, 0..self.to.features, out);
-        }
-        made
-    }
-
     /// Some features of one row.
     fn row(&self, side: Which, row: usize, features: Range<usize>, out: &mut [f64]) {
         let (inner, outer) = (self.from.features, self.to.features);
@@ -72,7 +63,7 @@ impl Product {
             }
         } else {
             for (out, w) in out.iter_mut().zip(w[features.start * inner..].chunks_exact(inner)) {
-                *out = x[self.summed.clone()].iter().zip(&w[self.summed.clone()]).map(|(x, w)| x * w).sum();
+                *out = dot(&x[self.summed.clone()], &w[self.summed.clone()]);
             }
         }
     }
@@ -230,8 +221,10 @@ fn made(site: &Site<'_>, input: &Input, parameter: usize, product: Product) -> O
         }
     }
     let glance = Glance::of(site, &product);
-    if glance.differs(site.floor[1]) {
-        for Other { kind, text, details, product } in others(site, parameter, &product).filter(|other| glance.promises(&other.product)) {
+    let off = glance.off();
+    if off > site.floor[1] {
+        for Other { kind, text, details, product } in others(site, parameter, &product, off).filter(|other| glance.promises(&other.product))
+        {
             let variant = |with: &str, fitted: bool, predict| Variant {
                 kind,
                 text: format!("{} x {}{with}: {text}", input.name, name(parameter)),
@@ -284,13 +277,13 @@ impl Glance {
         product.one(Which::Candidate, row, feature) - product.one(Which::Candidate, other, feature)
     }
 
-    /// By more than rounding.
-    fn differs(&self, floor: f64) -> bool {
-        let (error, energy) = self
-            .places
-            .iter()
-            .fold((0.0, 0.0), |(error, energy), (_, has, should)| (error + (has - should) * (has - should), energy + has * has));
-        error > floor * floor * energy
+    /// By how much of what there is.
+    fn off(&self) -> f64 {
+        let sums = |(error, energy): (f64, f64), (_, has, should): &([usize; 3], f64, f64)| {
+            (error + (has - should) * (has - should), energy + has * has)
+        };
+        let (error, energy) = self.places.iter().fold((0.0, 0.0), sums);
+        if error > 0.0 { (error / energy).sqrt() } else { 0.0 }
     }
 
     /// Whether another product goes most of the way to what the candidate has.
@@ -314,20 +307,26 @@ struct Other {
     product: Product,
 }
 
+/// Another weight, or a part of the sum, is off by about as much as there is; factors of 11 bits by 1e-4 of it.
+const MUCH: f64 = 0.05;
+const SOME: f64 = 2e-5;
+
 /// Ranks that may share a sum.
 const RANKS: [usize; 3] = [2, 4, 8];
 
-fn others<'a>(site: &'a Site<'_>, parameter: usize, product: &'a Product) -> impl Iterator<Item = Other> + 'a {
+fn others<'a>(site: &'a Site<'_>, parameter: usize, product: &'a Product, off: f64) -> impl Iterator<Item = Other> + 'a {
+    // What changes much is looked for where much is changed: it takes long to make.
+    let (much, some) = (off > MUCH, off > SOME);
     let name = |at: usize| site.scene.entries()[at].name.clone();
     let dims = &site.scene.entries()[parameter].dims;
     let square = dims[0] == dims[1];
-    let turned = square.then(|| Other {
+    let turned = (square && much).then(|| Other {
         kind: "transposed",
         text: "the weight is transposed".to_owned(),
         details: serde_json::json!({"weight": name(parameter), "axes": [1, 0]}),
         product: Product { turned: !product.turned, ..product.clone() },
     });
-    let alike = site.parameters.iter().filter(move |at| **at != parameter && site.scene.entries()[**at].dims == *dims);
+    let alike = site.parameters.iter().filter(move |at| much && **at != parameter && site.scene.entries()[**at].dims == *dims);
     let instead = alike.filter_map(move |at| {
         Some(Other {
             kind: "wrong_tensor",
@@ -337,20 +336,21 @@ fn others<'a>(site: &'a Site<'_>, parameter: usize, product: &'a Product) -> imp
         })
     });
     let inner = product.from.features;
-    let ranks = RANKS.into_iter().filter(move |ranks| *ranks <= inner).flat_map(move |ranks| (0..ranks).map(move |rank| (rank, ranks)));
+    let ranks =
+        RANKS.into_iter().filter(move |ranks| much && *ranks <= inner).flat_map(move |ranks| (0..ranks).map(move |rank| (rank, ranks)));
     let partial = ranks.map(move |(rank, ranks)| Other {
         kind: "partial_sum",
         text: format!("only part {rank} of {ranks} of the sum is there (an all-reduce is missing)"),
         details: serde_json::json!({"ranks": ranks, "rank": rank, "side": "candidate"}),
         product: Product { summed: inner * rank / ranks..inner * (rank + 1) / ranks, ..product.clone() },
     });
-    let quantised = coarse::ways(inner).into_iter().map(move |way| Other {
+    let quantised = coarse::ways(inner).into_iter().filter(move |_| some).map(move |way| Other {
         kind: way.kind(),
         text: format!("with the weight {}", way.said()),
         details: serde_json::json!({"weight": name(parameter), "format": way.said()}),
         product: product.with_coarse(way),
     });
-    let units = coarse::UNITS.into_iter().map(move |unit| Other {
+    let units = coarse::UNITS.into_iter().filter(move |_| some).map(move |unit| Other {
         kind: "rounded",
         text: format!("what is multiplied is {} first", unit.said()),
         details: serde_json::json!({"dtype": unit.dtype, "what": "factors", "weight": name(parameter), "side": "candidate"}),
@@ -395,13 +395,17 @@ fn bias(site: &Site<'_>, product: &Product) -> Option<Vec<f64>> {
     (rms(&bias) > site.floor[0] * rms(&site.out.reference)).then_some(bias)
 }
 
-/// What an output has beyond the product on average, a feature each.
+/// What an output has beyond the product on average, a feature each; of many rows of a large product some say as much.
 fn beyond(product: &Product, side: Which, out: &[f64]) -> Vec<f64> {
     let Rows { rows, features, .. } = product.to;
-    let (made, out) = (product.every(side), product.to.gather(out));
-    let mut mean = vec![0.0; features];
-    for (made, out) in made.chunks_exact(features).zip(out.chunks_exact(features)) {
-        mean.iter_mut().zip(out.iter().zip(made)).for_each(|(mean, (out, made))| *mean += (out - made) / rows as f64);
+    let most = (ENOUGH_WORK / (features * product.from.features).max(1)).max(ENOUGH_ROWS);
+    let some: Vec<usize> = (0..rows).step_by(rows.div_ceil(most)).collect();
+    let (mut mean, mut made) = (vec![0.0; features], vec![0.0; features]);
+    for row in &some {
+        product.row(side, *row, 0..features, &mut made);
+        for (feature, (mean, made)) in mean.iter_mut().zip(&made).enumerate() {
+            *mean += (out[product.to.at(row * features + feature)] - made) / some.len() as f64;
+        }
     }
     mean
 }
