@@ -287,7 +287,26 @@ fn are_probabilities(values: &[f64], keys: usize) -> bool {
         })
 }
 
+/// Whether the log-odds of a few rows follow the products of queries and keys: nearly every two tensors are ruled out here, before they are read.
+fn may_be_scores(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<bool> {
+    let Sizes { batch, heads, queries, keys } = scores.sizes;
+    let (rows, size) = (batch * heads * queries, scores.query.size);
+    let mut odds = Odds::default();
+    for i in 0..rows.min(FEW_ROWS) {
+        let row = (i * 2_654_435_761) % rows;
+        let (b, h, s) = (row / queries / heads, row / queries % heads, row % queries);
+        let query = site.scene.runs(q, &[scores.query.at(b, h, s)], size)?;
+        let starts: Vec<usize> = (0..keys).map(|t| scores.key.at(b, h / (heads / scores.key.heads), t)).collect();
+        let dots: Vec<f64> = site.scene.runs(k, &starts, size)?.chunks_exact(size).map(|key| dot(key, &query)).collect();
+        odds.add(&dots, &site.scene.runs(site.pair, &[row * keys], keys)?);
+    }
+    Some(odds.related(0.1))
+}
+
 fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<Learned> {
+    if !may_be_scores(site, q, k, scores)? {
+        return None;
+    }
     let (query, key) = (site.load(q)?, site.load(k)?);
     let fitted = fit_scale(scores, &query.reference, &key.reference, &site.out.reference)?;
     let rows = Rows { scores, query, key, out: site.out.whole().clone() };
@@ -439,32 +458,46 @@ impl Rows {
 fn fit_scale(scores: Scores, query: &[f64], key: &[f64], wanted: &[f64]) -> Option<f64> {
     let Sizes { batch, heads, queries, keys } = scores.sizes;
     let rows = batch * heads * queries;
-    let (mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0);
+    let mut odds = Odds::default();
     let mut dots = Vec::new();
     for i in 0..rows.min(64) {
-        // Unrelated queries and keys show after a few rows.
-        if i == FEW_ROWS && xy * xy < 0.1 * xx * yy {
-            return None;
-        }
         let row = (i * 2_654_435_761) % rows;
         scores.row(query, key, row / queries / heads, row / queries % heads, row % queries, &mut dots);
-        let p = &wanted[row * keys..][..keys];
+        odds.add(&dots, &wanted[row * keys..][..keys]);
+    }
+    // Unrelated queries and keys would fit next to nothing.
+    (odds.related(0.5) && odds.xy > 0.0).then(|| odds.xy / odds.xx)
+}
+
+/// Log-odds against products, row by row about their means.
+#[derive(Default)]
+struct Odds {
+    xy: f64,
+    xx: f64,
+    yy: f64,
+}
+
+impl Odds {
+    fn add(&mut self, dots: &[f64], p: &[f64]) {
         // Tiny probabilities are mostly rounding.
-        let used: Vec<usize> = (0..keys).filter(|t| p[*t] > 1e-5).collect();
+        let used: Vec<usize> = (0..p.len()).filter(|t| p[*t] > 1e-5).collect();
         if used.len() < 2 {
-            continue;
+            return;
         }
         let mean = |of: &dyn Fn(usize) -> f64| used.iter().map(|t| of(*t)).sum::<f64>() / used.len() as f64;
         let (x0, y0) = (mean(&|t| dots[t]), mean(&|t| p[t].ln()));
         for &t in &used {
             let (x, y) = (dots[t] - x0, p[t].ln() - y0);
-            xy += x * y;
-            xx += x * x;
-            yy += y * y;
+            self.xy += x * y;
+            self.xx += x * x;
+            self.yy += y * y;
         }
     }
-    // Unrelated queries and keys would fit next to nothing.
-    (xx > 0.0 && xy * xy > 0.5 * xx * yy && xy > 0.0).then(|| xy / xx)
+
+    /// Whether one explains this share of the other; true where nothing can be said.
+    fn related(&self, share: f64) -> bool {
+        self.xy * self.xy >= share * self.xx * self.yy && (self.xx > 0.0 || share < 0.5)
+    }
 }
 
 pub(super) struct Mixture;

@@ -104,42 +104,58 @@ impl Op for Linear {
             return Vec::new();
         }
         let usable = || site.before.iter().copied().filter(|at| wanted.iter().any(|inner| fits(*at, *inner)));
-        let name = |at: usize| site.scene.entries()[at].name.clone();
-        let alone = usable().filter_map(|at| Some(Input { of: vec![at], name: name(at), values: site.load(at)? }));
-        let learned: Vec<Learned> = alone.flat_map(|input| of_input(site, &input, &outs)).collect();
+        let learned: Vec<Learned> = usable().flat_map(|at| of_input(site, vec![at], &outs)).collect();
         if !learned.is_empty() {
             return learned;
         }
         let near: Vec<usize> = usable().take(NEAREST).collect();
         let pairs = near.iter().enumerate().flat_map(|(nth, a)| near[nth + 1..].iter().map(move |b| (*a, *b)));
-        let gated = pairs.filter_map(|(a, b)| {
-            let (x, y) = (site.load(a)?, site.load(b)?);
-            let times = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).collect();
-            let values =
-                Loaded { dims: x.dims.clone(), reference: times(&x.reference, &y.reference), candidate: times(&x.candidate, &y.candidate) };
-            (x.dims == y.dims).then(|| Input { of: vec![a, b], name: format!("({} * {})", name(a), name(b)), values: Arc::new(values) })
-        });
-        gated.flat_map(|input| of_input(site, &input, &outs)).collect()
+        let alike = pairs.filter(|(a, b)| site.scene.entries()[*a].dims == site.scene.entries()[*b].dims);
+        alike.flat_map(|(a, b)| of_input(site, vec![a, b], &outs)).collect()
     }
 }
 
-/// Every recorded weight that makes the output of one input.
-fn of_input(site: &Site<'_>, input: &Input, outs: &[Rows]) -> Vec<Learned> {
+impl Input {
+    fn load(site: &Site<'_>, of: &[usize]) -> Option<Self> {
+        let name = |at: usize| site.scene.entries()[at].name.clone();
+        let (name, values) = match *of {
+            [at] => (name(at), site.load(at)?),
+            [a, b] => {
+                let (x, y) = (site.load(a)?, site.load(b)?);
+                let times = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).collect();
+                let (reference, candidate) = (times(&x.reference, &y.reference), times(&x.candidate, &y.candidate));
+                (format!("({} * {})", name(a), name(b)), Arc::new(Loaded { dims: x.dims.clone(), reference, candidate }))
+            }
+            _ => return None,
+        };
+        Some(Self { of: of.to_vec(), name, values })
+    }
+}
+
+/// Every recorded weight that makes the output of one input, or of the product of two.
+fn of_input(site: &Site<'_>, of: Vec<usize>, outs: &[Rows]) -> Vec<Learned> {
     let mut learned = Vec::new();
-    for &parameter in &site.parameters {
-        let &[rows, columns] = &site.scene.entries()[parameter].dims[..] else { continue };
-        for from in Rows::all(&input.values.dims) {
+    let mut input: Option<Option<Input>> = None;
+    for from in Rows::all(&site.scene.entries()[of[0]].dims) {
+        let mut glanced: Option<Option<Vec<Vec<f64>>>> = None;
+        for &parameter in &site.parameters {
+            let &[rows, columns] = &site.scene.entries()[parameter].dims[..] else { continue };
             for to in outs {
                 for turned in [false, true] {
                     let (outer, inner) = if turned { (columns, rows) } else { (rows, columns) };
                     let fits = from.rows == to.rows && from.features == inner && to.features == outer;
-                    let shape = Shape { from, to: *to, turned };
-                    if fits && from.rows * inner * outer <= MOST_WORK && shape.promises(site, &input.values, parameter) {
-                        let Some(weight) = site.load(parameter) else { continue };
-                        let (values, to) = (input.values.clone(), *to);
-                        let product = Product { input: values, weight, from, to, turned, summed: 0..inner, coarse: None };
-                        learned.extend(made(site, input, parameter, product));
+                    if !fits || from.rows * inner * outer > MOST_WORK {
+                        continue;
                     }
+                    let shape = Shape { from, to: *to, turned };
+                    let Some(glanced) = glanced.get_or_insert_with(|| shape.glanced(site, &of)) else { return learned };
+                    if !shape.promises(site, glanced, parameter) {
+                        continue;
+                    }
+                    let Some(input) = input.get_or_insert_with(|| Input::load(site, &of)) else { return learned };
+                    let Some(weight) = site.load(parameter) else { continue };
+                    let product = Product { input: input.values.clone(), weight, from, to: *to, turned, summed: 0..inner, coarse: None };
+                    learned.extend(made(site, input, parameter, product));
                 }
             }
         }
@@ -159,21 +175,46 @@ const GLANCES: usize = 4;
 const PROMISING: f64 = 0.5;
 
 impl Shape {
+    /// The rows that are glanced at: always two, whose difference has no bias.
+    fn rows(&self) -> impl Iterator<Item = [usize; 2]> + use<> {
+        let rows = self.from.rows;
+        (0..GLANCES).map(move |i| [(i * 7919 + rows / 2) % rows, (i * 7919 + rows / 2 + 1) % rows])
+    }
+
+    /// The difference of the two, of a tensor or of the product of several.
+    fn glanced(&self, site: &Site<'_>, of: &[usize]) -> Option<Vec<Vec<f64>>> {
+        let inner = self.from.features;
+        let run = self.from.run(0);
+        let row = |row: usize| -> Option<Vec<f64>> {
+            let starts: Vec<usize> = (0..inner).step_by(run).map(|feature| self.from.at(row * inner + feature)).collect();
+            let mut factors = of.iter().map(|at| site.scene.runs(*at, &starts, run));
+            let first = factors.next()??;
+            factors.try_fold(first, |product, factor| Some(product.iter().zip(&factor?).map(|(x, y)| x * y).collect()))
+        };
+        let apart = |[one, other]: [usize; 2]| match self.from.rows {
+            1 => row(one),
+            _ => Some(row(one)?.iter().zip(&row(other)?).map(|(x, y)| x - y).collect()),
+        };
+        self.rows().map(apart).collect()
+    }
+
     /// Whether a few outputs come out, roughly: of each only the one row of the weight is read.
-    fn promises(&self, site: &Site<'_>, input: &Loaded, weight: usize) -> bool {
-        let (inner, outer, rows) = (self.from.features, self.to.features, self.to.rows);
+    fn promises(&self, site: &Site<'_>, glanced: &[Vec<f64>], weight: usize) -> bool {
+        let (inner, outer) = (self.from.features, self.to.features);
         let (mut error, mut energy) = (0.0, 0.0);
-        for i in 0..GLANCES {
-            let (row, other, feature) = ((i * 7919 + rows / 2) % rows, (i * 7919 + rows / 2 + 1) % rows, (i * 104_729 + 1) % outer);
+        for (i, ([row, other], x)) in self.rows().zip(glanced).enumerate() {
+            let feature = (i * 104_729 + 1) % outer;
             let starts: Vec<usize> = if self.turned { (0..inner).map(|i| i * outer + feature).collect() } else { vec![feature * inner] };
             let Some(weights) = site.scene.runs(weight, &starts, if self.turned { 1 } else { inner }) else { return false };
             let place = |row: usize| self.to.at(row * outer + feature);
             let Some(wanted) = site.scene.pick(site.pair, &[place(row), place(other)]) else { return false };
-            let one =
-                |row: usize| -> f64 { weights.iter().enumerate().map(|(i, w)| w * input.reference[self.from.at(row * inner + i)]).sum() };
-            let (made, wanted) = if rows > 1 { (one(row) - one(other), wanted[0] - wanted[1]) } else { (one(row), wanted[0]) };
-            error += (made - wanted) * (made - wanted);
+            let wanted = if self.from.rows > 1 { wanted[0] - wanted[1] } else { wanted[0] };
+            error += (dot(&weights, x) - wanted).powi(2);
             energy += wanted * wanted;
+            // Most are hopeless after two.
+            if i > 0 && error > energy {
+                return false;
+            }
         }
         let beyond = error - PROMISING * PROMISING * energy;
         beyond <= 0.0 || !beyond.is_finite()
