@@ -127,6 +127,9 @@ impl std::fmt::Debug for Scene<'_> {
     }
 }
 
+/// Rows of values.
+pub(super) type Rows = Arc<[Vec<f64>]>;
+
 #[derive(Default)]
 struct Cache {
     loaded: HashMap<usize, Arc<Loaded>>,
@@ -135,10 +138,12 @@ struct Cache {
     kept: usize,
     /// Whether a cap is possible, of pairs that were looked at.
     capped: HashMap<usize, bool>,
-    /// Of references, small enough to be kept for good.
+    /// Of weights, as they lie and turned, what was glanced at; small enough to be kept for good.
+    glances: HashMap<(usize, bool), Option<Rows>>,
+    /// Of references, small enough too.
     glimpses: HashMap<usize, Option<Arc<Glimpse>>>,
     /// Of references at their scattered places, what each activation makes of them.
-    activated: HashMap<usize, Arc<[Vec<f64>]>>,
+    activated: HashMap<usize, Rows>,
     /// Of pairs, both sides; small enough too.
     sketches: HashMap<usize, Option<[Arc<[f64]>; 2]>>,
 }
@@ -397,12 +402,12 @@ impl<'a> Scene<'a> {
     }
 
     /// What functions make of a pair's reference at its [`scattered`] places; always the same ones.
-    pub(super) fn activated(&self, pair: usize, functions: &[Function]) -> Option<Arc<[Vec<f64>]>> {
+    pub(super) fn activated(&self, pair: usize, functions: &[Function]) -> Option<Rows> {
         if let Some(known) = self.cache().activated.get(&pair) {
             return Some(known.clone());
         }
         let [reference, _] = self.sketch(pair)?;
-        let made: Arc<[Vec<f64>]> = functions.iter().map(|function| reference.iter().map(|x| (function.of)(*x)).collect()).collect();
+        let made: Rows = functions.iter().map(|function| reference.iter().map(|x| (function.of)(*x)).collect()).collect();
         self.cache().activated.insert(pair, made.clone());
         Some(made)
     }
@@ -460,6 +465,16 @@ impl<'a> Scene<'a> {
             values.extend_from_slice(&run);
         }
         Some(values)
+    }
+
+    /// A few rows of a weight, or columns where it is turned: `read` once, always the same ones.
+    pub(super) fn glances(&self, weight: usize, turned: bool, read: impl FnOnce() -> Option<Vec<Vec<f64>>>) -> Option<Arc<[Vec<f64>]>> {
+        if let Some(known) = self.cache().glances.get(&(weight, turned)) {
+            return known.clone();
+        }
+        let glances: Option<Rows> = read().map(Into::into);
+        self.cache().glances.insert((weight, turned), glances.clone());
+        glances
     }
 
     /// The first rows of a pair's reference.

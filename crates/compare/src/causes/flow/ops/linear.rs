@@ -198,18 +198,31 @@ impl Shape {
         self.rows().map(apart).collect()
     }
 
+    fn feature(&self, nth: usize) -> usize {
+        (nth * 104_729 + 1) % self.to.features
+    }
+
+    /// The weights of the outputs that are glanced at.
+    fn weights(&self, site: &Site<'_>, weight: usize) -> Option<Vec<Vec<f64>>> {
+        let (inner, outer) = (self.from.features, self.to.features);
+        let of = |feature: usize| match self.turned {
+            true => site.scene.runs(weight, &(0..inner).map(|i| i * outer + feature).collect::<Vec<_>>(), 1),
+            false => site.scene.runs(weight, &[feature * inner], inner),
+        };
+        (0..GLANCES).map(|nth| of(self.feature(nth))).collect()
+    }
+
     /// Whether a few outputs come out, roughly: of each only the one row of the weight is read.
     fn promises(&self, site: &Site<'_>, glanced: &[Vec<f64>], weight: usize) -> bool {
-        let (inner, outer) = (self.from.features, self.to.features);
+        let outer = self.to.features;
+        let Some(weights) = site.scene.glances(weight, self.turned, || self.weights(site, weight)) else { return false };
         let (mut error, mut energy) = (0.0, 0.0);
         for (i, ([row, other], x)) in self.rows().zip(glanced).enumerate() {
-            let feature = (i * 104_729 + 1) % outer;
-            let starts: Vec<usize> = if self.turned { (0..inner).map(|i| i * outer + feature).collect() } else { vec![feature * inner] };
-            let Some(weights) = site.scene.runs(weight, &starts, if self.turned { 1 } else { inner }) else { return false };
+            let feature = self.feature(i);
             let place = |row: usize| self.to.at(row * outer + feature);
             let Some(wanted) = site.scene.pick(site.pair, &[place(row), place(other)]) else { return false };
             let wanted = if self.from.rows > 1 { wanted[0] - wanted[1] } else { wanted[0] };
-            error += (dot(&weights, x) - wanted).powi(2);
+            error += (dot(&weights[i], x) - wanted).powi(2);
             energy += wanted * wanted;
             // Most are hopeless after two.
             if i > 0 && error > energy {
