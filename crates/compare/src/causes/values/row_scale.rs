@@ -87,6 +87,7 @@ const STEPS: usize = 60;
 /// The vector is of the size of the rows, and the factors explain more than it does: else any vector added would pass.
 const LARGEST_VECTOR: f64 = 3.0;
 const LEAST_OF_FACTORS: f64 = 0.1;
+const LEAST_FACTOR: f64 = 1e-3;
 
 /// A factor per row of what is beyond one vector: `c - b = s (r - b)`. Another epsilon in a norm that has a bias `b`, which is added behind the factor.
 fn around(case: &Case<'_>) -> Option<Explanation> {
@@ -138,9 +139,11 @@ fn around(case: &Case<'_>) -> Option<Explanation> {
     let size = square(&mut case.reference.iter().copied()) / case.reference.len() as f64;
     let large = square(&mut vector.iter().copied()) / width as f64 > LARGEST_VECTOR * LARGEST_VECTOR * size;
     let (least, most) = (factors.iter().copied().fold(f64::INFINITY, f64::min), factors.iter().copied().fold(f64::NEG_INFINITY, f64::max));
-    // A few rows are a place.
-    let changed = factors.iter().filter(|factor| (*factor - 1.0).abs() > 2.0 * case.noise[2]).count();
-    if large || scaled < LEAST_OF_FACTORS * added || most - least <= 2.0 * case.noise[0] || 2 * changed < rows {
+    // A few rows are a place. So are many that are zero, or that have one factor: a head. An epsilon leaves something, and of each row as much as it is large.
+    let changed = || factors.iter().copied().filter(|factor| (factor - 1.0).abs() > 2.0 * case.noise[2]);
+    let apart = changed().fold(f64::NEG_INFINITY, f64::max) - changed().fold(f64::INFINITY, f64::min);
+    let is_place = 2 * changed().count() < rows || least < LEAST_FACTOR || apart <= 2.0 * case.noise[0];
+    if large || scaled < LEAST_OF_FACTORS * added || most - least <= 2.0 * case.noise[0] || is_place {
         return None;
     }
     Some(Explanation {
@@ -381,6 +384,13 @@ mod tests {
             normed.enumerate().map(|(at, x)| (1.0 + 0.3 * weight[at / places % maps]) * x + bias[at / places % maps]).collect()
         };
         assert_eq!(proven(&examine_pair(&[2, 8, 6, 6], with(1e-6), with(0.05))), Some("row_scale"));
+    }
+
+    #[test]
+    fn one_of_two_heads_that_is_zero_is_a_place_and_no_row_scale() {
+        let reference = normal(3 * 2 * 13 * 24, 1);
+        let zeroed = reference.iter().enumerate().map(|(at, r)| if at / (13 * 24) % 2 == 1 { 0.0 } else { *r }).collect();
+        assert_eq!(proven(&examine_pair(&[3, 2, 13, 24], reference, zeroed)), Some("localized"));
     }
 
     #[test]
