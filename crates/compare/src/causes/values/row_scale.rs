@@ -104,7 +104,8 @@ fn around(case: &Case<'_>) -> Option<Explanation> {
     }
     let mut factors = vec![1.0; rows];
     let mut before = f64::INFINITY;
-    for _ in 0..STEPS {
+    let changed = |factors: &[f64]| factors.iter().filter(|factor| (*factor - 1.0).abs() > 2.0 * case.noise[2]).count();
+    for step in 0..STEPS {
         let mut left = 0.0;
         for (row, factor) in factors.iter_mut().enumerate() {
             let (mut xy, mut xx) = (0.0, 0.0);
@@ -114,6 +115,10 @@ fn around(case: &Case<'_>) -> Option<Explanation> {
                 xx += r * r;
             }
             *factor = if xx > 0.0 { xy / xx } else { 1.0 };
+        }
+        // A few rows are a place: a row that agrees has the factor 1 around any vector.
+        if step == 0 && 2 * changed(&factors) < rows {
+            return None;
         }
         for (channel, b) in vector.iter_mut().enumerate() {
             let (mut xy, mut xx) = (0.0, 0.0);
@@ -139,10 +144,10 @@ fn around(case: &Case<'_>) -> Option<Explanation> {
     let size = square(&mut case.reference.iter().copied()) / case.reference.len() as f64;
     let large = square(&mut vector.iter().copied()) / width as f64 > LARGEST_VECTOR * LARGEST_VECTOR * size;
     let (least, most) = (factors.iter().copied().fold(f64::INFINITY, f64::min), factors.iter().copied().fold(f64::NEG_INFINITY, f64::max));
-    // A few rows are a place. So are many that are zero, or that have one factor: a head. An epsilon leaves something, and of each row as much as it is large.
-    let changed = || factors.iter().copied().filter(|factor| (factor - 1.0).abs() > 2.0 * case.noise[2]);
-    let apart = changed().fold(f64::NEG_INFINITY, f64::max) - changed().fold(f64::INFINITY, f64::min);
-    let is_place = 2 * changed().count() < rows || least < LEAST_FACTOR || apart <= 2.0 * case.noise[0];
+    // Many rows that are zero, or that have one factor, are a place too: a head. An epsilon leaves something, and of each row as much as it is large.
+    let others = || factors.iter().copied().filter(|factor| (factor - 1.0).abs() > 2.0 * case.noise[2]);
+    let apart = others().fold(f64::NEG_INFINITY, f64::max) - others().fold(f64::INFINITY, f64::min);
+    let is_place = 2 * changed(&factors) < rows || least < LEAST_FACTOR || apart <= 2.0 * case.noise[0];
     if large || scaled < LEAST_OF_FACTORS * added || most - least <= 2.0 * case.noise[0] || is_place {
         return None;
     }
