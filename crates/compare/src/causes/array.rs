@@ -80,3 +80,17 @@ pub fn median(values: &mut [f64]) -> f64 {
     let middle = values.len() / 2;
     *values.select_nth_unstable_by(middle, f64::total_cmp).1
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dot_product_has_every_term_once_whatever_the_length() {
+        for count in 0..40u32 {
+            let x: Vec<f64> = (0..count).map(|i| f64::from(i) - 3.0).collect();
+            let y: Vec<f64> = (0..count).map(|i| f64::from(i * i) + 1.0).collect();
+            assert_eq!(dot(&x, &y), x.iter().zip(&y).map(|(x, y)| x * y).sum::<f64>(), "{count}");
+        }
+    }
+}

@@ -421,14 +421,9 @@ impl<'a> Scene<'a> {
     pub(super) fn patches(&self, pair: usize, patches: usize, length: usize) -> Option<[Vec<f64>; 2]> {
         let read = |operand: &dyn Operand| {
             let elements = usize::try_from(operand.len()).ok()?;
-            let step = (elements / patches).max(length);
-            let (mut scratch, mut run, mut values) = (Vec::new(), Vec::new(), Vec::new());
-            for start in (0..elements).step_by(step).take(patches) {
-                operand.f64_values(start as u64, length.min(elements - start), &mut scratch, &mut run).then_some(())?;
-                values.extend_from_slice(&run);
-            }
-            operand.check().ok()?;
-            Some(values)
+            let (length, step) = (length.min(elements), (elements / patches).max(length));
+            let whole = |start: &usize| start + length <= elements;
+            read_runs(operand, (0..elements).step_by(step).take(patches).filter(whole), length)
         };
         let [reference, candidate] = self.aligned(pair)?;
         Some([read(&*reference)?, read(&*candidate)?])
@@ -459,12 +454,7 @@ impl<'a> Scene<'a> {
             return Some(starts.iter().flat_map(|start| &loaded.reference[*start..][..count]).copied().collect());
         }
         let [reference, _] = self.aligned(pair)?;
-        let (mut scratch, mut run, mut values) = (Vec::new(), Vec::new(), Vec::with_capacity(starts.len() * count));
-        for start in starts {
-            reference.f64_values(*start as u64, count, &mut scratch, &mut run).then_some(())?;
-            values.extend_from_slice(&run);
-        }
-        Some(values)
+        read_runs(&*reference, starts.iter().copied(), count)
     }
 
     /// A few rows of a weight, or columns where it is turned: `read` once, always the same ones.
@@ -530,14 +520,18 @@ impl<'a> Scene<'a> {
 }
 
 fn at_scattered(operand: &dyn Operand) -> Option<Arc<[f64]>> {
-    let elements = usize::try_from(operand.len()).ok()?;
-    let (mut scratch, mut one, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    for at in scattered(elements) {
-        operand.f64_values(at as u64, 1, &mut scratch, &mut one).then_some(())?;
-        values.extend_from_slice(&one);
+    read_runs(operand, scattered(usize::try_from(operand.len()).ok()?), 1).map(Into::into)
+}
+
+/// As many values from each place on, one after another.
+fn read_runs(operand: &dyn Operand, starts: impl Iterator<Item = usize>, count: usize) -> Option<Vec<f64>> {
+    let (mut scratch, mut run, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    for start in starts {
+        operand.f64_values(start as u64, count, &mut scratch, &mut run).then_some(())?;
+        values.extend_from_slice(&run);
     }
     operand.check().ok()?;
-    Some(values.into())
+    Some(values)
 }
 
 impl Cache {

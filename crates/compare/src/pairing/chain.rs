@@ -287,16 +287,21 @@ fn two_fused_families_pair_though_one_calls_gate_and_up_fc1() {
     assert!(pairs.contains(&"decoder.layers.1.mlp.linear_fc1.weight=model.layers.1.mlp.gate_up_proj.weight".to_owned()));
 }
 
+/// Matrices cut along their first dimension, one folder a rank.
+fn in_two_ranks(whole: &Tensors, folder: &str) -> Tensors {
+    let of_rank = |rank: usize| {
+        whole.iter().map(move |(name, dims)| {
+            let mut dims = dims.clone();
+            dims[0] /= if dims.len() == 2 { 2 } else { 1 };
+            (format!("{folder}{rank}/{name}"), dims)
+        })
+    };
+    (0..2).flat_map(of_rank).collect()
+}
+
 #[test]
 fn shards_of_one_fused_family_pair_with_the_whole_of_another() {
-    let sharded: Tensors = (0..2)
-        .flat_map(|rank| {
-            megatron(2).into_iter().map(move |(name, mut dims)| {
-                dims[0] /= if dims.len() == 2 { 2 } else { 1 };
-                (format!("mp_rank_0{rank}/{name}"), dims)
-            })
-        })
-        .collect();
+    let sharded = in_two_ranks(&megatron(2), "mp_rank_0");
     let (pairs, pairing) = result(&Settings::default(), &source(&vllm(2)), &source(&sharded));
     assert_eq!((pairs.len(), pairing.only_reference.len(), pairing.only_candidate.len()), (3 + 2 * 6, 0, 0), "{pairs:?}");
 }
@@ -341,14 +346,7 @@ fn a_missing_tensor_is_not_replaced_by_another() {
 
 #[test]
 fn sharded_families_pair_with_whole_ones() {
-    let sharded: Tensors = (0..2)
-        .flat_map(|rank| {
-            hugging_face(2).into_iter().map(move |(name, mut dims)| {
-                dims[0] /= if dims.len() == 2 { 2 } else { 1 };
-                (format!("rank{rank}/{name}"), dims)
-            })
-        })
-        .collect();
+    let sharded = in_two_ranks(&hugging_face(2), "rank");
     let (pairs, pairing) = result(&Settings::default(), &source(&gguf(2)), &source(&sharded));
     assert_eq!((pairs.len(), pairing.only_candidate.len()), (21, 0));
     assert!(pairing.pairs.iter().all(|pair| pair.candidate.len() == 2));

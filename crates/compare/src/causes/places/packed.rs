@@ -124,9 +124,9 @@ fn repacked(case: &Case<'_>, rows: &Rows) -> Option<Explanation> {
 fn pool(case: &Case<'_>, rows: &Rows, tokens: &[usize]) -> Vec<Channel> {
     let entries = case.scene.entries();
     let first = case.pair.saturating_sub(NEIGHBOURS);
-    let last = (case.pair + NEIGHBOURS).min(entries.len() - 1);
+    let end = (case.pair + NEIGHBOURS + 1).min(entries.len());
     let mut pool = Vec::new();
-    for (pair, entry) in entries.iter().enumerate().take(last + 1).skip(first) {
+    for (pair, entry) in (first..end).zip(&entries[first..end]) {
         if entry.parameter || entry.dims.len() != case.dims.len() {
             continue;
         }

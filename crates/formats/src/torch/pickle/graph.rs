@@ -316,7 +316,7 @@ fn text_or_latin1(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
     }
 }
 
-/// `\uXXXX` and `\UXXXXXXXX` in latin-1 text.
+/// `\u` with four hexadecimal digits and `\U` with eight, in latin-1 text.
 fn unescape_unicode(raw: &[u8]) -> String {
     let mut out = String::with_capacity(raw.len());
     let mut at = 0;

@@ -58,7 +58,7 @@ impl Product {
         };
         out.fill(0.0);
         if self.turned {
-            for (x, w) in x.iter().zip(w.chunks_exact(outer)).take(self.summed.end).skip(self.summed.start) {
+            for (x, w) in x[self.summed.clone()].iter().zip(w[self.summed.start * outer..].chunks_exact(outer)) {
                 out.iter_mut().zip(&w[features.clone()]).for_each(|(out, w)| *out += x * w);
             }
         } else {
