@@ -7,12 +7,14 @@ pub mod histogram;
 mod kernel;
 mod moments;
 pub mod pool;
+mod products;
 mod reader;
 pub mod search;
 mod simd;
 pub mod stats;
 pub mod totals;
 
+pub use products::{add_times, dot};
 pub use reader::{Reader, Which};
 pub use stats::{Counts, Number, Squares, Stats, stats};
 pub use totals::{Options, Profile, SideTotals, State, Totals, Watch, Worst, totals, totals_watched};

@@ -49,20 +49,6 @@ impl Axis {
     }
 }
 
-/// Σ of products, in eight sums that a processor adds up side by side.
-pub fn dot(x: &[f64], y: &[f64]) -> f64 {
-    const LANES: usize = 8;
-    let mut sums = [0.0; LANES];
-    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
-    let rest: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
-    for (x, y) in xs.zip(ys) {
-        for lane in 0..LANES {
-            sums[lane] += x[lane] * y[lane];
-        }
-    }
-    sums.iter().sum::<f64>() + rest
-}
-
 /// Σ of squares over the finite values.
 pub fn energy(values: &[f64]) -> f64 {
     values.iter().filter(|value| value.is_finite()).map(|value| value * value).sum()
@@ -79,18 +65,4 @@ pub fn median(values: &mut [f64]) -> f64 {
     }
     let middle = values.len() / 2;
     *values.select_nth_unstable_by(middle, f64::total_cmp).1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dot_product_has_every_term_once_whatever_the_length() {
-        for count in 0..40u32 {
-            let x: Vec<f64> = (0..count).map(|i| f64::from(i) - 3.0).collect();
-            let y: Vec<f64> = (0..count).map(|i| f64::from(i * i) + 1.0).collect();
-            assert_eq!(dot(&x, &y), x.iter().zip(&y).map(|(x, y)| x * y).sum::<f64>(), "{count}");
-        }
-    }
 }

@@ -15,6 +15,7 @@ mod harmless;
 mod own;
 mod part;
 mod places;
+mod recorded;
 mod reduced;
 mod scene;
 mod score;

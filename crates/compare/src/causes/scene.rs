@@ -7,6 +7,7 @@ use super::{
     functions::Function,
     glimpse::{self, Glimpse},
     part,
+    recorded::{KEPT_WHOLE, Recorded},
     thin::{self, Thin},
 };
 use crate::{
@@ -210,6 +211,16 @@ impl<'a> Scene<'a> {
         cache.loaded.insert(pair, loaded.clone());
         cache.keep(Key::Pair(pair), 2 * loaded.reference.len());
         Some(loaded)
+    }
+
+    /// The same to be read in part, where it is large.
+    pub(super) fn recorded(&self, pair: usize) -> Option<Recorded> {
+        let is_read =
+            self.instead.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&pair) || self.cache().loaded.contains_key(&pair);
+        if is_read || self.entries[pair].dims.iter().product::<usize>() <= KEPT_WHOLE {
+            return self.load(pair).map(Recorded::Read);
+        }
+        self.aligned(pair).map(Recorded::InFile)
     }
 
     /// Has a pair's candidate be this from now on: one rank's part, where the layout had added them all up. `None` takes it back.

@@ -6,7 +6,7 @@
 //! make plain errors far too small. The same regression on the reference's side must give 0.
 
 use super::{
-    MOST_WORK, Site, WHOLE, of,
+    MOST_WORK, Site, WHOLE,
     ops::{Learned, Picked, Variant},
 };
 use crate::{
@@ -45,7 +45,7 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
     }
     let some = learned.telling.clone().unwrap_or_else(|| site.sample());
     let picked = Picked::These(&some);
-    let recorded = |side: Which| picked.of(of(site.out.whole(), side), site.width());
+    let recorded = |side: Which| site.out.picked(side, picked, site.width());
     let candidate = recorded(Which::Candidate);
     let expected = (learned.predict)(Which::Candidate, picked)?;
     if candidate.iter().zip(&expected).all(|(c, e)| c == e) {
@@ -105,7 +105,8 @@ impl Few {
         }
         let rows: Vec<usize> = some.iter().copied().step_by(some.len() / count).collect();
         let picked = Picked::These(&rows);
-        let (candidate, expected) = (picked.of(&site.out.candidate, width).into_owned(), (learned.predict)(Which::Candidate, picked)?);
+        let candidate = site.out.picked(Which::Candidate, picked, width).into_owned();
+        let expected = (learned.predict)(Which::Candidate, picked)?;
         Some(Self { rows, candidate, expected })
     }
 

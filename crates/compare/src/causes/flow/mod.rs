@@ -12,14 +12,17 @@ pub(super) mod rows;
 #[cfg(test)]
 mod tests;
 
-use super::{Loaded, Scene, array::rms, case::splitmix, scene::MOST_ELEMENTS};
+use super::{Loaded, Scene, array::energy, case::splitmix, recorded::Recorded, scene::MOST_ELEMENTS};
 use crate::{
     layout::Which,
     noise::{Measures, Rowwise, floor_unit},
     verdict::Verdict,
 };
 use rayon::prelude::*;
-use std::sync::{Arc, OnceLock};
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+};
 
 pub(super) use counterfactual::Confirmed;
 pub(super) use ops::{Learned, Picked, Predict};
@@ -88,9 +91,30 @@ pub(super) struct Out<'a> {
     scene: &'a Scene<'a>,
     pair: usize,
     loaded: Arc<OnceLock<Arc<Loaded>>>,
+    in_part: Arc<OnceLock<Arc<Recorded>>>,
 }
 
 impl Out<'_> {
+    /// To be read in part, where it is large and was not read yet.
+    pub(super) fn recorded(&self) -> &Arc<Recorded> {
+        self.in_part.get_or_init(|| match self.loaded.get() {
+            Some(loaded) => Arc::new(Recorded::Read(loaded.clone())),
+            None => Arc::new(self.scene.recorded(self.pair).unwrap_or_else(|| Recorded::Read(self.whole().clone()))),
+        })
+    }
+
+    /// Some rows of one side.
+    pub(super) fn picked(&self, side: Which, picked: Picked<'_>, width: usize) -> Cow<'_, [f64]> {
+        match (self.loaded.get(), picked) {
+            (Some(loaded), _) => picked.of(of(loaded, side), width),
+            (None, Picked::Run(first, count)) => self.recorded().run(side, first * width, count * width),
+            (None, Picked::These(rows)) => {
+                let row = |row: &usize| self.recorded().run(side, row * width, width).into_owned();
+                Cow::Owned(rows.iter().flat_map(row).collect())
+            }
+        }
+    }
+
     pub(super) fn whole(&self) -> &Arc<Loaded> {
         self.loaded.get_or_init(|| {
             self.scene.load(self.pair).unwrap_or_else(|| {
@@ -125,7 +149,7 @@ impl<'a> Site<'a> {
         if entry.dims.is_empty() || elements > MOST_ELEMENTS {
             return None;
         }
-        let out = Out { scene, pair, loaded: Arc::default() };
+        let out = Out { scene, pair, loaded: Arc::default(), in_part: Arc::default() };
         // Of a large one some values say so, and no formula makes the others.
         let unlikely = |values: &[f64]| values.iter().any(|value| value.is_nan()) || !varies(values);
         let is_small = elements <= WHOLE && !scene.is_thin();
@@ -193,31 +217,38 @@ impl<'a> Site<'a> {
     /// How far a formula is from what one side is, over some rows, which are then looked at as a matrix.
     fn off_at(&self, predict: &Predict, side: Which, rows: &[usize]) -> Option<Measures> {
         let made = predict(side, Picked::These(rows))?;
-        let wanted = Picked::These(rows).of(of(self.out.whole(), side), self.width());
+        let wanted = self.out.picked(side, Picked::These(rows), self.width());
         Some(super::score::measures(&[rows.len(), self.width()], &made, &wanted))
+    }
+
+    /// The rows of [`Site::sample`] that say enough of a formula: a product of large matrices shows in few.
+    fn enough(&self, learned: &Learned) -> Vec<usize> {
+        let some = self.sample();
+        if learned.work <= ENOUGH_WORK {
+            return some;
+        }
+        let most = (ENOUGH_WORK / (learned.work / self.rows().max(1)).max(1)).max(ENOUGH_ROWS);
+        some.iter().copied().step_by(some.len().div_ceil(most).max(1)).collect()
     }
 
     /// The same over everything, a block of rows at a time: no more than that is ever made. What is only rounding, and what takes too long to
     /// make, is believed on a part.
     fn off(&self, learned: &Learned, side: Which) -> Option<Measures> {
         let predict = &learned.predict;
-        let mut some = self.sample();
-        // A product of large matrices shows in few rows, too.
-        if self.verdict() == Verdict::Rounding && learned.work > ENOUGH_WORK {
-            let most = (ENOUGH_WORK / (learned.work / self.rows().max(1)).max(1)).max(ENOUGH_ROWS);
-            some = some.iter().copied().step_by(some.len().div_ceil(most).max(1)).collect();
+        let part = match self.verdict() {
+            Verdict::Rounding => Some(self.enough(learned)),
+            _ => (learned.work > MOST_WORK).then(|| self.sample()),
+        };
+        if let Some(part) = part.filter(|part| part.len() < self.rows()) {
+            return self.off_at(predict, side, &part);
         }
-        if some.len() < self.rows() && (self.verdict() == Verdict::Rounding || learned.work > MOST_WORK) {
-            return self.off_at(predict, side, &some);
-        }
-        let wanted = of(self.out.whole(), side);
         let (rows, width) = (self.rows(), self.width());
         let block = (BLOCK / width).max(1);
-        let mut state = Rowwise::new(self.dims(), rms(wanted));
-        for first in (0..rows).step_by(block) {
-            let count = block.min(rows - first);
-            let made = predict(side, Picked::Run(first, count))?;
-            state.add(first, &made, &wanted[first * width..][..count * width]);
+        let blocks = || (0..rows).step_by(block).map(|first| (first, Picked::Run(first, block.min(rows - first))));
+        let squares: f64 = blocks().map(|(_, picked)| energy(&self.out.picked(side, picked, width))).sum();
+        let mut state = Rowwise::new(self.dims(), (squares / self.elements().max(1) as f64).sqrt());
+        for (first, picked) in blocks() {
+            state.add(first, &predict(side, picked)?, &self.out.picked(side, picked, width));
         }
         Some(state.measures())
     }
@@ -349,6 +380,20 @@ fn every_op<'s>(site: &'s Site<'s>) -> Vec<Try<'s>> {
     ops::ALL.iter().map(|op| (*op, site)).collect()
 }
 
+/// No formula: also none for some rows, or one that makes some and not all.
+#[derive(Clone, Copy, PartialEq)]
+enum Unknown {
+    None,
+    NotOfAll,
+}
+
+/// What a formula is believed on.
+#[derive(Clone, Copy, PartialEq)]
+enum Trust {
+    SomeRows,
+    AllRows,
+}
+
 /// A formula that makes the reference, and how far the candidate is from it.
 struct Judged {
     learned: Learned,
@@ -359,25 +404,42 @@ struct Judged {
 
 impl Judged {
     fn of(site: &Site<'_>, tries: &[Try<'_>]) -> Option<Self> {
-        let entry = &site.scene.entries()[site.pair];
-        let mut chosen: Option<Self> = None;
-        // One tensor under two names makes two formulas of the reference; the candidate, where they differ, says which it is.
-        for learned in learn(site, tries) {
-            let floor = own_floor(entry.dtypes[1], learned.terms)?;
-            let bound: Measures = std::array::from_fn(|i| (learned.looseness * floor[i]).max(MORE * learned.off[i]));
-            let Some(off) = site.off(&learned, Which::Candidate) else { continue };
-            let judged = Self { learned, off, bound, confirmed: None };
-            let follows = judged.follows();
-            if follows || chosen.is_none() {
-                chosen = Some(judged);
-            }
-            if follows {
-                break;
-            }
-        }
-        let mut judged = chosen?;
+        let among = |trust: Trust| Self::among(site, learn(site, tries, trust));
+        let mut judged = match among(Trust::SomeRows) {
+            Err(Unknown::NotOfAll) => among(Trust::AllRows).ok()?,
+            one => one.ok()?,
+        };
         judged.confirmed = counterfactual::confirm(site, &judged.learned);
         Some(judged)
+    }
+
+    /// One tensor under two names makes two formulas of the reference; the candidate, where they differ, says which it is.
+    fn among(site: &Site<'_>, formulas: Vec<Learned>) -> Result<Self, Unknown> {
+        let [of_reference, of_candidate] = site.scene.entries()[site.pair].dtypes;
+        let mut chosen = Err(Unknown::None);
+        for mut learned in formulas {
+            let Some(floor) = own_floor(of_candidate, learned.terms) else { continue };
+            let bound = |off: Measures| -> Measures { std::array::from_fn(|i| (learned.looseness * floor[i]).max(MORE * off[i])) };
+            let Some(off) = site.off(&learned, Which::Candidate) else { continue };
+            let mut judged_by = bound(learned.off);
+            // What the candidate does not follow, the reference must, everywhere.
+            if learned.on_some_rows && !within(&off, &judged_by) {
+                let all = site.off(&learned, Which::Reference);
+                let floor = own_floor(of_reference, learned.terms);
+                let Some(all) = all.zip(floor).filter(|(all, floor)| learned.makes(all, floor)).map(|(all, _)| all) else {
+                    chosen = chosen.or(Err(Unknown::NotOfAll));
+                    continue;
+                };
+                judged_by = bound(all);
+                learned.off = all;
+            }
+            let judged = Self { learned, off, bound: judged_by, confirmed: None };
+            if judged.follows() {
+                return Ok(judged);
+            }
+            chosen = chosen.or(Ok(judged));
+        }
+        chosen
     }
 
     fn follows(&self) -> bool {
@@ -405,10 +467,10 @@ pub(super) fn capped(scene: &Scene<'_>, pair: usize) -> Option<Confirmed> {
 
 /// The formula nearest to the reference, among those that are near enough, and behind it those that are as near: what is recorded under
 /// several names.
-fn learn(site: &Site<'_>, tries: &[Try<'_>]) -> Vec<Learned> {
+fn learn(site: &Site<'_>, tries: &[Try<'_>], trust: Trust) -> Vec<Learned> {
     let mut near: Vec<Learned> = Vec::new();
     let mut best: Option<usize> = None;
-    let (dtype, some) = (site.scene.entries()[site.pair].dtypes[0], site.sample());
+    let dtype = site.scene.entries()[site.pair].dtypes[0];
     for (op, place) in tries {
         if op.is_last_resort() && best.is_some() {
             break;
@@ -416,16 +478,21 @@ fn learn(site: &Site<'_>, tries: &[Try<'_>]) -> Vec<Learned> {
         let mut of_op: Option<usize> = None;
         for mut learned in op.learn(place) {
             let Some(floor) = own_floor(dtype, learned.terms) else { continue };
-            // Of a large output a part says that it is not this; all of it, that it is.
-            if some.len() < site.rows() {
-                let at_some = site.off_at(&learned.predict, Which::Reference, &some);
-                if at_some.is_none_or(|off| off[0] > 2.0 * learned.looseness * floor[0]) {
+            // Of a large output a part says that it is not this.
+            let some = site.enough(&learned);
+            learned.on_some_rows = some.len() < site.rows();
+            if learned.on_some_rows {
+                let Some(off) = site.off_at(&learned.predict, Which::Reference, &some) else { continue };
+                learned.off = off;
+                if off[0] > 2.0 * learned.looseness * floor[0] {
                     continue;
                 }
             }
-            let Some(off) = site.off(&learned, Which::Reference) else { continue };
-            learned.off = off;
-            if !learned.off.iter().zip(floor).all(|(off, floor)| *off <= learned.looseness * floor) {
+            if !learned.on_some_rows || trust == Trust::AllRows {
+                let Some(off) = site.off(&learned, Which::Reference) else { continue };
+                (learned.off, learned.on_some_rows) = (off, false);
+            }
+            if !learned.makes(&learned.off, &floor) {
                 continue;
             }
             near.push(learned);

@@ -7,14 +7,15 @@ use super::{Learned, Op, Picked, Predict, Variant, roughly};
 use crate::{
     causes::{
         Loaded,
-        array::dot,
         constants::{factor, said, short},
         flow::{MOST_WORK, Site, of},
         functions::{self, softcap},
+        recorded::Recorded,
     },
     layout::Which,
 };
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use twinscope_measure::{add_times, dot};
 
 /// Sizes of one attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -249,10 +250,12 @@ impl Op for Probabilities {
 
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
         let Some(sizes) = Sizes::of_probabilities(site.dims()) else { return Vec::new() };
-        let first = site.scene.beginning(site.pair, FEW_ROWS * sizes.keys);
-        if !first.is_some_and(|first| are_probabilities(&first, sizes.keys)) || !are_probabilities(&site.out.reference, sizes.keys) {
+        let are =
+            |rows: usize| site.scene.beginning(site.pair, rows * sizes.keys).is_some_and(|first| are_probabilities(&first, sizes.keys));
+        if !are(FEW_ROWS) || !are(MORE_ROWS) {
             return Vec::new();
         }
+        let Some(mut likely) = Likely::of(site, sizes) else { return Vec::new() };
         let mut learned = Vec::new();
         for &q in &site.before {
             let dims = &site.scene.entries()[q].dims;
@@ -264,7 +267,8 @@ impl Op for Probabilities {
                         let scores = Scores { sizes, query, key };
                         // Both from one tensor: two parts of it.
                         let apart = if q == k { query.others().any(|other| other == key) } else { !query.is_fused() && !key.is_fused() };
-                        if apart && sizes.heads % key.heads == 0 && site.is_possible(scores.work()) {
+                        let fits = apart && sizes.heads % key.heads == 0 && site.is_possible(scores.work());
+                        if fits && likely.may_be(site, (q, query), (k, key)) {
                             learned.extend(probabilities(site, q, k, scores));
                         }
                     }
@@ -275,44 +279,86 @@ impl Op for Probabilities {
     }
 }
 
-/// Rows looked at before all are read.
+/// Rows looked at before more are read, and before all are.
 const FEW_ROWS: usize = 4;
+const MORE_ROWS: usize = 256;
+/// Of one row, keys that say whether it follows the products: with four rows, chance is far below what is asked for.
+const FEW_SEEN: usize = 64;
 
 /// Rows of non-negative numbers that add up to 1, or are masked altogether.
 fn are_probabilities(values: &[f64], keys: usize) -> bool {
     keys > 1
-        && values.chunks_exact(keys).take(256).all(|row| {
+        && values.chunks_exact(keys).all(|row| {
             let sum: f64 = row.iter().sum();
             row.iter().all(|p| (0.0..=1.001).contains(p)) && ((sum - 1.0).abs() < 0.05 || sum == 0.0)
         })
 }
 
-/// Whether the log-odds of a few rows follow the products of queries and keys: nearly every two tensors are ruled out here, before they are read.
-fn may_be_scores(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<bool> {
-    let Sizes { batch, heads, queries, keys } = scores.sizes;
-    let (rows, size) = (batch * heads * queries, scores.query.size);
-    let mut odds = Odds::default();
-    for i in 0..rows.min(FEW_ROWS) {
-        let row = (i * 2_654_435_761) % rows;
-        let (b, h, s) = (row / queries / heads, row / queries % heads, row % queries);
-        let query = site.scene.runs(q, &[scores.query.at(b, h, s)], size)?;
-        let starts: Vec<usize> = (0..keys).map(|t| scores.key.at(b, h / (heads / scores.key.heads), t)).collect();
-        let dots: Vec<f64> = site.scene.runs(k, &starts, size)?.chunks_exact(size).map(|key| dot(key, &query)).collect();
-        odds.add(&dots, &site.scene.runs(site.pair, &[row * keys], keys)?);
+/// A few rows of probabilities, and of queries and keys what would make them: nearly every two tensors are ruled out here, before they are read.
+struct Likely {
+    heads: usize,
+    rows: Vec<LikelyRow>,
+    /// By tensor and how it is read, row by row; `None` of what cannot be read.
+    queries: HashMap<(usize, Heads), Option<Vec<Vec<f64>>>>,
+    keys: HashMap<(usize, Heads), Option<Vec<Vec<f64>>>>,
+}
+
+struct LikelyRow {
+    batch: usize,
+    head: usize,
+    query: usize,
+    /// Some of the keys that are seen, and how probable they are.
+    seen: Vec<usize>,
+    probable: Vec<f64>,
+}
+
+impl Likely {
+    fn of(site: &Site<'_>, sizes: Sizes) -> Option<Self> {
+        let Sizes { batch, heads, queries, keys } = sizes;
+        let rows = batch * heads * queries;
+        let read = |i: usize| {
+            let row = (i * 2_654_435_761) % rows;
+            let all = site.scene.runs(site.pair, &[row * keys], keys)?;
+            let seen: Vec<usize> = (0..keys).filter(|t| all[*t] > NEGLIGIBLE).collect();
+            let seen: Vec<usize> = seen.iter().copied().step_by(seen.len().div_ceil(FEW_SEEN).max(1)).collect();
+            let probable = seen.iter().map(|t| all[*t]).collect();
+            Some(LikelyRow { batch: row / queries / heads, head: row / queries % heads, query: row % queries, seen, probable })
+        };
+        let rows = (0..rows.min(FEW_ROWS)).map(read).collect::<Option<_>>()?;
+        Some(Self { heads, rows, queries: HashMap::new(), keys: HashMap::new() })
     }
-    Some(odds.related(0.1))
+
+    /// Whether the log-odds follow the products.
+    fn may_be(&mut self, site: &Site<'_>, (q, query): (usize, Heads), (k, key): (usize, Heads)) -> bool {
+        let Self { heads, rows, queries, keys } = self;
+        let queries = queries.entry((q, query)).or_insert_with(|| {
+            let of = |row: &LikelyRow| site.scene.runs(q, &[query.at(row.batch, row.head, row.query)], query.size);
+            rows.iter().map(of).collect()
+        });
+        let keys = keys.entry((k, key)).or_insert_with(|| {
+            let of = |row: &LikelyRow| {
+                let starts: Vec<usize> = row.seen.iter().map(|t| key.at(row.batch, row.head / (*heads / key.heads), *t)).collect();
+                site.scene.runs(k, &starts, key.size)
+            };
+            rows.iter().map(of).collect()
+        });
+        let (Some(queries), Some(keys)) = (queries, keys) else { return false };
+        let mut odds = Odds::default();
+        for ((row, query), keys) in rows.iter().zip(queries).zip(keys) {
+            let dots: Vec<f64> = keys.chunks_exact(key.size).map(|key| dot(key, query)).collect();
+            odds.add(&dots, &row.probable);
+        }
+        odds.related(0.1)
+    }
 }
 
 fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<Learned> {
-    if !may_be_scores(site, q, k, scores)? {
-        return None;
-    }
     let (query, key) = (site.load(q)?, site.load(k)?);
-    let fitted = fit_scale(scores, &query.reference, &key.reference, &site.out.reference)?;
-    let rows = Rows { scores, query, key, out: site.out.whole().clone() };
+    let rows = Rows { scores, query, key, out: site.out.recorded().clone() };
+    let fitted = rows.fit_scale(Which::Reference)?;
     let picked = rows.some();
     let near = |softmax: &Softmax| {
-        let wanted = picked.iter().flat_map(|row| rows.wanted(*row).to_vec());
+        let wanted = picked.iter().flat_map(|row| rows.wanted(*row).into_owned());
         let made = picked.iter().flat_map(|row| rows.row(Which::Reference, *softmax, *row, None));
         roughly(made, wanted, 16.0 * site.floor[1])
     };
@@ -345,7 +391,7 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
             predict: over(Softmax { cap, ..softmax }, None),
         })
         .collect();
-    let fitted = fit_scale(scores, &all.query.candidate, &all.key.candidate, &all.out.candidate);
+    let fitted = all.fit_scale(Which::Candidate);
     for scale in [1.0, 1.0 / size.sqrt(), 1.0 / size].into_iter().chain(fitted) {
         if (scale / softmax.scale - 1.0).abs() > 0.01 {
             let text = said(scale, factor(scale, &[scores.query.size], 1e-3).as_ref());
@@ -393,6 +439,7 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
         work: scores.work(),
         looseness: 16.0,
         off: [0.0; 4],
+        on_some_rows: false,
         predict: over(softmax, None),
         variants,
         telling: None,
@@ -404,7 +451,7 @@ struct Rows {
     scores: Scores,
     query: Arc<Loaded>,
     key: Arc<Loaded>,
-    out: Arc<Loaded>,
+    out: Arc<Recorded>,
 }
 
 impl Rows {
@@ -423,8 +470,13 @@ impl Rows {
         (0..self.count().min(24)).map(|i| (i * 2_654_435_761) % self.count()).collect()
     }
 
-    fn wanted(&self, row: usize) -> &[f64] {
-        &self.out.reference[row * self.scores.sizes.keys..][..self.scores.sizes.keys]
+    fn wanted(&self, row: usize) -> Cow<'_, [f64]> {
+        self.of(Which::Reference, row)
+    }
+
+    /// One of those recorded.
+    fn of(&self, side: Which, row: usize) -> Cow<'_, [f64]> {
+        self.out.run(side, row * self.scores.sizes.keys, self.scores.sizes.keys)
     }
 
     /// The mask is the reference's support, on both sides.
@@ -440,11 +492,10 @@ impl Rows {
     /// The cap that makes the candidate's probabilities of a few rows, when one does better than none.
     fn fit_cap(&self, softmax: Softmax) -> Option<f64> {
         let picked = self.some();
-        let keys = self.scores.sizes.keys;
         let miss = |cap: Option<f64>| -> f64 {
             let error = |row: &usize| {
                 let made = self.row(Which::Candidate, Softmax { cap, ..softmax }, *row, None);
-                made.iter().zip(&self.out.candidate[row * keys..]).map(|(made, c)| (made - c) * (made - c)).sum::<f64>()
+                made.iter().zip(&*self.of(Which::Candidate, *row)).map(|(made, c)| (made - c) * (made - c)).sum::<f64>()
             };
             picked.iter().map(error).sum()
         };
@@ -452,22 +503,24 @@ impl Rows {
         let cap = functions::best_cap(|cap| miss(Some(cap)));
         (none > 0.0 && miss(Some(cap)) < 0.9 * none).then_some(cap)
     }
+
+    /// The factor between one side's dot products and log-odds, by least squares within rows.
+    fn fit_scale(&self, side: Which) -> Option<f64> {
+        let mut odds = Odds::default();
+        let mut dots = Vec::new();
+        for i in 0..self.count().min(64) {
+            let row = (i * 2_654_435_761) % self.count();
+            let (batch, head, query) = self.index(row);
+            self.scores.row(of(&self.query, side), of(&self.key, side), batch, head, query, &mut dots);
+            odds.add(&dots, &self.of(side, row));
+        }
+        // Unrelated queries and keys would fit next to nothing.
+        (odds.related(0.5) && odds.xy > 0.0).then(|| odds.xy / odds.xx)
+    }
 }
 
-/// The factor between dot products and log-odds, by least squares within rows.
-fn fit_scale(scores: Scores, query: &[f64], key: &[f64], wanted: &[f64]) -> Option<f64> {
-    let Sizes { batch, heads, queries, keys } = scores.sizes;
-    let rows = batch * heads * queries;
-    let mut odds = Odds::default();
-    let mut dots = Vec::new();
-    for i in 0..rows.min(64) {
-        let row = (i * 2_654_435_761) % rows;
-        scores.row(query, key, row / queries / heads, row / queries % heads, row % queries, &mut dots);
-        odds.add(&dots, &wanted[row * keys..][..keys]);
-    }
-    // Unrelated queries and keys would fit next to nothing.
-    (odds.related(0.5) && odds.xy > 0.0).then(|| odds.xy / odds.xx)
-}
+/// Probabilities that are mostly rounding.
+const NEGLIGIBLE: f64 = 1e-5;
 
 /// Log-odds against products, row by row about their means.
 #[derive(Default)]
@@ -479,8 +532,7 @@ struct Odds {
 
 impl Odds {
     fn add(&mut self, dots: &[f64], p: &[f64]) {
-        // Tiny probabilities are mostly rounding.
-        let used: Vec<usize> = (0..p.len()).filter(|t| p[*t] > 1e-5).collect();
+        let used: Vec<usize> = (0..p.len()).filter(|t| p[*t] > NEGLIGIBLE).collect();
         if used.len() < 2 {
             return;
         }
@@ -519,8 +571,8 @@ impl Op for Mixture {
             if !first.is_some_and(|first| are_probabilities(&first, sizes.keys)) {
                 continue;
             }
-            // Read whole only where a few rows promise something.
-            let mut weights: Option<Option<Arc<Loaded>>> = None;
+            // Read only where a few rows promise something.
+            let mut weights: Option<Option<Arc<Recorded>>> = None;
             let outs = Heads::all(site.dims(), sizes.batch, sizes.queries, Some(sizes.heads));
             for &v in site.before.iter().filter(|v| **v != p) {
                 for out in &outs {
@@ -531,11 +583,14 @@ impl Op for Mixture {
                             let (b, h, s) = rows[nth];
                             site.scene.runs(p, &[((b * sizes.heads + h) * sizes.queries + s) * sizes.keys], sizes.keys)
                         };
-                        let promises = || mixed.glance(site, v).is_some_and(|glance| glance.promises(row));
+                        // Nothing is left to be chosen: only rounding may be between. One average of probabilities looks like another.
+                        let most = (16.0 * site.floor[1]).clamp(1e-3, PROMISING);
+                        let promises = || mixed.glance(site, v).is_some_and(|glance| glance.promises(most, row));
                         if sizes.heads % value.heads != 0 || !site.is_possible(elements * sizes.keys) || !promises() {
                             continue;
                         }
-                        let load = || site.load(p).filter(|weights| are_probabilities(&weights.reference, sizes.keys));
+                        let more = || site.scene.beginning(p, MORE_ROWS * sizes.keys).filter(|first| are_probabilities(first, sizes.keys));
+                        let load = || more().and_then(|_| site.scene.recorded(p)).map(Arc::new);
                         if let Some(weights) = weights.get_or_insert_with(load) {
                             learned.extend(mixture(site, p, v, weights, mixed));
                         }
@@ -574,7 +629,7 @@ impl Mixed {
         out.fill(0.0);
         for (t, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
             let v = &value[self.value.at(batch, kv, t)..][..self.value.size];
-            out.iter_mut().zip(v).for_each(|(out, v)| *out += weight * v);
+            add_times(out, *weight, v);
         }
     }
 
@@ -664,18 +719,18 @@ struct Glance {
 }
 
 impl Glance {
-    /// Whether they come out, roughly, with the weights from wherever they come.
-    fn promises(&self, mut weights: impl FnMut(usize) -> Option<Vec<f64>>) -> bool {
+    /// Whether they come out but for so much, with the weights from wherever they come.
+    fn promises(&self, most: f64, mut weights: impl FnMut(usize) -> Option<Vec<f64>>) -> bool {
         let (mut error, mut energy) = (0.0, 0.0);
         for (nth, (values, wanted)) in self.rows.iter().enumerate() {
             let Some(weights) = weights(nth) else { return false };
             let mut made = vec![0.0; wanted.len()];
             for (weight, values) in weights.iter().zip(values.chunks_exact(wanted.len())) {
-                made.iter_mut().zip(values).for_each(|(made, value)| *made += weight * value);
+                add_times(&mut made, *weight, values);
             }
             error += made.iter().zip(wanted).map(|(made, wanted)| (made - wanted) * (made - wanted)).sum::<f64>();
             energy += wanted.iter().map(|wanted| wanted * wanted).sum::<f64>();
-            if error > PROMISING * PROMISING * energy {
+            if error > most * most * energy {
                 return false;
             }
         }
@@ -683,18 +738,20 @@ impl Glance {
     }
 }
 
-fn mixture(site: &Site<'_>, p: usize, v: usize, weights: &Arc<Loaded>, mixed: Mixed) -> Option<Learned> {
+fn mixture(site: &Site<'_>, p: usize, v: usize, weights: &Arc<Recorded>, mixed: Mixed) -> Option<Learned> {
     let value = site.load(v)?;
     let Sizes { heads, queries, keys, .. } = mixed.sizes;
-    let row = move |weights: &[f64], b: usize, h: usize, s: usize| weights[((b * heads + h) * queries + s) * keys..][..keys].to_vec();
-    if !mixed.some(site, &value.reference, Few::Any, |b, h, s| row(&weights.reference, b, h, s)) {
+    let row = move |weights: &Recorded, side: Which, b: usize, h: usize, s: usize| {
+        weights.run(side, ((b * heads + h) * queries + s) * keys, keys).into_owned()
+    };
+    if !mixed.some(site, &value.reference, Few::Any, |b, h, s| row(weights, Which::Reference, b, h, s)) {
         return None;
     }
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let width = site.width();
     let over = |mixed: Mixed| -> Predict {
         let (weights, value) = (weights.clone(), value.clone());
-        Box::new(move |side, picked| Some(mixed.every(of(&value, side), picked, width, |b, h, s| row(of(&weights, side), b, h, s))))
+        Box::new(move |side, picked| Some(mixed.every(of(&value, side), picked, width, |b, h, s| row(&weights, side, b, h, s))))
     };
     let variants = mixed.value.others().map(|other| Variant {
         kind: "swapped",
@@ -711,6 +768,7 @@ fn mixture(site: &Site<'_>, p: usize, v: usize, weights: &Arc<Loaded>, mixed: Mi
         work: site.elements() * keys,
         looseness: 2.0,
         off: [0.0; 4],
+        on_some_rows: false,
         predict: over(mixed),
         variants,
         telling: None,
@@ -768,7 +826,7 @@ impl Weights {
     }
 
     fn promise(&self, glance: &Glance) -> bool {
-        self.by_way.iter().any(|rows| glance.promises(|nth| rows.get(nth).cloned()))
+        self.by_way.iter().any(|rows| glance.promises(PROMISING, |nth| rows.get(nth).cloned()))
     }
 }
 
@@ -943,6 +1001,7 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
         work: 2 * scores.work(),
         looseness: 8.0,
         off: [0.0; 4],
+        on_some_rows: false,
         predict: over(softmax, mask),
         variants,
         telling: None,

@@ -134,6 +134,7 @@ fn made(site: &Site<'_>, (term, x): (usize, &Arc<Loaded>), (other, y): (usize, &
         work: 0,
         looseness: 1.0,
         off: [0.0; 4],
+        on_some_rows: false,
         predict: with(1.0),
         variants,
         telling: None,

@@ -4,12 +4,13 @@ use super::{Learned, Op, Picked, Predict, Variant, coarse};
 use crate::{
     causes::{
         Loaded,
-        array::{dot, rms},
+        array::rms,
         flow::{ENOUGH_ROWS, ENOUGH_WORK, MOST_WORK, Site, of, rows::Rows},
     },
     layout::Which,
 };
-use std::{ops::Range, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
+use twinscope_measure::{add_times, dot};
 
 pub(super) struct Linear;
 
@@ -37,29 +38,28 @@ impl Product {
     }
 
     fn one(&self, side: Which, row: usize, feature: usize) -> f64 {
-        let (x, w) = (of(&self.input, side), self.weight(side));
-        let inner = self.from.features;
-        let at = |i: usize| if self.turned { i * self.to.features + feature } else { feature * inner + i };
-        self.summed.clone().map(|i| x[self.from.at(row * inner + i)] * w[at(i)]).sum()
+        let mut one = [0.0];
+        self.row(side, &self.given(side, row), feature..feature + 1, &mut one);
+        one[0]
     }
 
-    /// Some features of one row.
-    fn row(&self, side: Which, row: usize, features: Range<usize>, out: &mut [f64]) {
+    /// The features of one row of the input.
+    fn given(&self, side: Which, row: usize) -> Cow<'_, [f64]> {
+        let (inner, values) = (self.from.features, of(&self.input, side));
+        match self.from.run(0) == inner {
+            true => Cow::Borrowed(&values[self.from.at(row * inner)..][..inner]),
+            false => Cow::Owned((0..inner).map(|i| values[self.from.at(row * inner + i)]).collect()),
+        }
+    }
+
+    /// Some features of what one row of the input makes.
+    fn row(&self, side: Which, x: &[f64], features: Range<usize>, out: &mut [f64]) {
         let (inner, outer) = (self.from.features, self.to.features);
         let w = self.weight(side);
-        let values = of(&self.input, side);
-        let gathered: Vec<f64>;
-        let x = match self.from.run(0) == inner {
-            true => &values[self.from.at(row * inner)..][..inner],
-            false => {
-                gathered = (0..inner).map(|i| values[self.from.at(row * inner + i)]).collect();
-                &gathered[..]
-            }
-        };
         out.fill(0.0);
         if self.turned {
             for (x, w) in x[self.summed.clone()].iter().zip(w[self.summed.start * outer..].chunks_exact(outer)) {
-                out.iter_mut().zip(&w[features.clone()]).for_each(|(out, w)| *out += x * w);
+                add_times(out, *x, &w[features.clone()]);
             }
         } else {
             for (out, w) in out.iter_mut().zip(w[features.start * inner..].chunks_exact(inner)) {
@@ -68,20 +68,41 @@ impl Product {
         }
     }
 
+    /// So many features of some rows, each from its own first one on. As much of the weight as stays in the processor's cache is taken for
+    /// all rows before the next.
+    fn rows(&self, side: Which, places: &[(usize, usize)], width: usize) -> Vec<f64> {
+        let given: Vec<Cow<'_, [f64]>> = places.iter().map(|(row, _)| self.given(side, *row)).collect();
+        let block = (IN_CACHE / self.from.features.max(1)).max(8);
+        let mut made = vec![0.0; places.len() * width];
+        for first in (0..width).step_by(block) {
+            let count = block.min(width - first);
+            for (nth, (x, (_, feature))) in given.iter().zip(places).enumerate() {
+                let from = feature + first;
+                self.row(side, x, from..from + count, &mut made[nth * width + first..][..count]);
+            }
+        }
+        made
+    }
+
     /// Some rows of the output as it lies, with so many times a bias.
     fn picked(&self, side: Which, picked: Picked<'_>, width: usize, bias: Option<(f64, &[f64])>) -> Vec<f64> {
-        let mut made = vec![0.0; picked.count() * width];
-        for (nth, out) in picked.rows().zip(made.chunks_exact_mut(width)) {
+        let place = |nth: usize| {
             let at = self.to.from(nth * width);
-            let (row, feature) = (at / self.to.features, at % self.to.features);
-            self.row(side, row, feature..feature + width, out);
-            if let Some((times, bias)) = bias {
-                out.iter_mut().zip(&bias[feature..]).for_each(|(out, bias)| *out += times * bias);
+            (at / self.to.features, at % self.to.features)
+        };
+        let places: Vec<(usize, usize)> = picked.rows().map(place).collect();
+        let mut made = self.rows(side, &places, width);
+        if let Some((times, bias)) = bias {
+            for (out, (_, feature)) in made.chunks_exact_mut(width).zip(&places) {
+                add_times(out, times, &bias[*feature..]);
             }
         }
         made
     }
 }
+
+/// Values of a weight that stay in the processor's cache.
+const IN_CACHE: usize = 1 << 16;
 
 /// Tensors of which every two may have been multiplied before, when their product is not recorded.
 const NEAREST: usize = 6;
@@ -171,7 +192,7 @@ struct Shape {
 }
 
 /// Differences of two rows that are compared before a weight is read, and how far off they may be. A run has hundreds of weights.
-const GLANCES: usize = 4;
+const GLANCES: usize = 8;
 const PROMISING: f64 = 0.5;
 
 impl Shape {
@@ -303,6 +324,7 @@ fn made(site: &Site<'_>, input: &Input, parameter: usize, product: Product) -> O
         work: product.to.count() * product.from.features,
         looseness: 2.0,
         off: [0.0; 4],
+        on_some_rows: false,
         predict: plus_bias(&product, 1.0),
         variants,
         telling: None,
@@ -454,10 +476,10 @@ fn beyond(product: &Product, side: Which, out: &[f64]) -> Vec<f64> {
     let Rows { rows, features, .. } = product.to;
     let most = (ENOUGH_WORK / (features * product.from.features).max(1)).max(ENOUGH_ROWS);
     let some: Vec<usize> = (0..rows).step_by(rows.div_ceil(most)).collect();
-    let (mut mean, mut made) = (vec![0.0; features], vec![0.0; features]);
-    for row in &some {
-        product.row(side, *row, 0..features, &mut made);
-        for (feature, (mean, made)) in mean.iter_mut().zip(&made).enumerate() {
+    let made = product.rows(side, &some.iter().map(|row| (*row, 0)).collect::<Vec<_>>(), features);
+    let mut mean = vec![0.0; features];
+    for (row, made) in some.iter().zip(made.chunks_exact(features)) {
+        for (feature, (mean, made)) in mean.iter_mut().zip(made).enumerate() {
             *mean += (out[product.to.at(row * features + feature)] - made) / some.len() as f64;
         }
     }

@@ -53,6 +53,7 @@ impl Op for Lookup {
                 work: 0,
                 looseness: 1.0,
                 off: [0.0; 4],
+                on_some_rows: false,
                 predict: Box::new(move |side, picked| {
                     let mut values = Vec::with_capacity(picked.count() * features);
                     let ids = of(&ids, side);

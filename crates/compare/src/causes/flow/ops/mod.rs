@@ -61,13 +61,21 @@ pub(crate) struct Learned {
     pub(crate) work: usize,
     /// Ops whose inner roundings are amplified (a softmax) are allowed more floors than one.
     pub(crate) looseness: f64,
-    /// The reference's own distance from the formula; set when it is believed.
+    /// The reference's own distance from the formula, and whether that is only of some rows; set when it is believed.
     pub(crate) off: Measures,
+    pub(crate) on_some_rows: bool,
     pub(crate) predict: Predict,
     /// What else it might have been.
     pub(crate) variants: Vec<Variant>,
     /// Of many rows those that tell the variants apart best, where the op knows.
     pub(crate) telling: Option<Vec<usize>>,
+}
+
+impl Learned {
+    /// Whether a distance is what rounding does in this op.
+    pub(crate) fn makes(&self, off: &Measures, floor: &Measures) -> bool {
+        off.iter().zip(floor).all(|(off, floor)| *off <= self.looseness * floor)
+    }
 }
 
 impl std::fmt::Debug for Learned {

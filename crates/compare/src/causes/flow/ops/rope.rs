@@ -143,6 +143,7 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, plan: Plan) -> Opti
         work: 0,
         looseness: 1.5,
         off: [0.0; 4],
+        on_some_rows: false,
         predict: Box::new(move |side, picked| Some(plan.apply(&turns, of(&loaded, side), picked))),
         variants: Vec::new(),
         telling: None,

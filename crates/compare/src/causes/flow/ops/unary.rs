@@ -100,6 +100,7 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, name: String, f: im
         work: 0,
         looseness: 2.0,
         off: [0.0; 4],
+        on_some_rows: false,
         predict: over(Box::new(f)),
         variants,
         telling: None,
