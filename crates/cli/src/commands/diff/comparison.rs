@@ -9,7 +9,7 @@ use crate::{
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 use twinscope_compare::{
     Report, Settings, Side,
@@ -71,7 +71,20 @@ struct Known {
     planned: OnceLock<Planned>,
     floors: OnceLock<HashMap<usize, Measures>>,
     /// Everything, with the causes.
-    report: OnceLock<Report>,
+    report: Mutex<Option<Report>>,
+}
+
+impl Known {
+    fn take_report(&self) -> Option<Report> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Closes both sides at once: what was unpacked for them takes its time to be given back.
+    fn give_back(self: Arc<Self>) {
+        // Work that was left behind has them still.
+        let Some(Planned { reference, candidate, .. }) = Arc::into_inner(self).and_then(|known| known.planned.into_inner()) else { return };
+        rayon::join(|| drop(reference), || drop(candidate));
+    }
 }
 
 struct Planned {
@@ -100,7 +113,9 @@ impl Comparison {
         };
         planned.reference.all_read();
         planned.candidate.all_read();
-        Ok(self.merged(planned, &known))
+        let compared = self.merged(planned, &known);
+        known.give_back();
+        Ok(compared)
     }
 
     /// Compares, then looks into the pair that `find` chooses.
@@ -119,15 +134,15 @@ impl Comparison {
         bar.clear();
         let stopped = || Failure::new("stopped before the pair was examined");
         finished.ok_or_else(stopped)??;
-        let (planned, report) = known.planned.get().zip(known.report.get()).ok_or_else(stopped)?;
-        let at = find(report)?;
+        let (planned, report) = known.planned.get().zip(known.take_report()).ok_or_else(stopped)?;
+        let at = find(&report)?;
         let (left, right) = (Side::new(&*planned.reference.source), Side::new(&*planned.candidate.source));
-        let scene = Scene::new(&planned.plan, &left, &right, report);
+        let scene = Scene::new(&planned.plan, &left, &right, &report);
         let explained = causes::explain(&scene, at).ok_or_else(|| {
             let why = report.pairs[at].reason.clone().unwrap_or_else(|| "it has no numbers, or more than are looked at".to_owned());
             Failure::new(format!("`{}` cannot be examined: {why}", report.pairs[at].name))
         })?;
-        Ok((report.clone(), at, explained))
+        Ok((report, at, explained))
     }
 
     fn work(&self, opening: &Opening, known: &Known, bar: &Measuring) -> anyhow::Result<()> {
@@ -165,7 +180,7 @@ impl Comparison {
         if !report.partial && self.settings.causes {
             engine::explain(&planned.plan, &left, &right, &mut report);
         }
-        let _ = known.report.set(report);
+        *known.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
         Ok(())
     }
 
@@ -175,7 +190,7 @@ impl Comparison {
         let (left, right) = (Side::new(&*reference.source), Side::new(&*candidate.source));
         let floors = known.floors.get();
         let merge = || engine::merge(plan, engine::taken(parts), &left, &right, &self.settings, floors);
-        let mut report = known.report.get().cloned().unwrap_or_else(merge);
+        let mut report = known.take_report().unwrap_or_else(merge);
         let mut notes = notes.clone();
         if self.noise.is_some() && floors.is_none() {
             report.partial = true;

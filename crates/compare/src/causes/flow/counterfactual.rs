@@ -176,13 +176,22 @@ const CAPPED_SAMPLE: usize = 1 << 11;
 /// How many errors it must be above: nothing but a cap does that in one way everywhere.
 const CLEARLY: f64 = 4.0;
 
+/// The least cosine of values and the same capped: a cap keeps their order.
+const ALIKE: f64 = 0.25;
+
 /// A cap takes `r³ / 3cap²` off a value: whether something like that is gone, at a glance.
 fn shrinks(picked: &[(f64, f64)]) -> bool {
     let (mut sum, mut squares) = (0.0, 0.0);
+    let [mut rc, mut rr, mut cc] = [0.0; 3];
     for (r, c) in picked.iter().filter(|(r, c)| r.is_finite() && c.is_finite()) {
         let product = r * r * r * (r - c);
         sum += product;
         squares += product * product;
+        (rc, rr, cc) = (rc + r * c, rr + r * r, cc + c * c);
+    }
+    // Of unrelated values all of it is gone.
+    if rc <= 0.0 || rc * rc < ALIKE * ALIKE * rr * cc {
+        return false;
     }
     // Unrelated, the products would have any sign, and their sum the size of one of them times the root of how many there are: also where
     // noise grows with the values, as rounding does.

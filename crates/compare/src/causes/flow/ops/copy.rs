@@ -9,7 +9,8 @@ pub(super) struct Copy;
 impl Op for Copy {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
         let mut learned = Vec::new();
-        let out_rows = Rows::all(site.dims());
+        let out_rows: Vec<(Rows, Few)> =
+            Rows::all(site.dims()).into_iter().filter_map(|rows| Some((rows, Few::of(site, &rows)?))).collect();
         for &input in &site.before {
             let dims = &site.scene.entries()[input].dims;
             let (from, to): (usize, usize) = (dims.iter().product(), site.elements());
@@ -17,14 +18,14 @@ impl Op for Copy {
             if from < to || from > 16 * to {
                 continue;
             }
-            for rows in &out_rows {
+            for (rows, few) in &out_rows {
                 for inner in Rows::all(dims) {
                     if inner.rows != rows.rows || inner.features < rows.features {
                         continue;
                     }
                     let step = if inner.features == rows.features { 1 } else { rows.features };
                     for offset in (0..=inner.features - rows.features).step_by(step.max(1)) {
-                        if promises(site, input, rows, &inner, offset)
+                        if few.promise(site, input, |at| place(rows, &inner, offset, at))
                             && let Some(loaded) = site.load(input)
                         {
                             learned.extend(slice(site, input, &loaded, rows, &inner, offset));
@@ -37,21 +38,31 @@ impl Op for Copy {
     }
 }
 
-/// Single values that are compared before a tensor is read.
+/// Single values that are compared before a tensor is read: where they are, and what they are.
+struct Few {
+    picked: Vec<usize>,
+    wanted: Vec<f64>,
+}
+
 const FEW: usize = 6;
+
+impl Few {
+    fn of(site: &Site<'_>, rows: &Rows) -> Option<Self> {
+        let picked: Vec<usize> = sample(rows.count()).into_iter().take(FEW).collect();
+        let wanted = site.scene.pick(site.pair, &picked.iter().map(|at| rows.at(*at)).collect::<Vec<_>>())?;
+        Some(Self { picked, wanted })
+    }
+
+    fn promise(&self, site: &Site<'_>, input: usize, place: impl Fn(usize) -> usize) -> bool {
+        let places: Vec<usize> = self.picked.iter().map(|at| place(*at)).collect();
+        let Some(given) = site.scene.pick(input, &places) else { return false };
+        // Zeros are copies of all others.
+        roughly(given.iter().copied(), self.wanted.iter().copied(), site.floor[1]) || self.wanted.iter().all(|value| *value == 0.0)
+    }
+}
 
 fn place(rows: &Rows, inner: &Rows, offset: usize, at: usize) -> usize {
     inner.at(at / rows.features * inner.features + offset + at % rows.features)
-}
-
-fn promises(site: &Site<'_>, input: usize, rows: &Rows, inner: &Rows, offset: usize) -> bool {
-    let picked: Vec<usize> = sample(rows.count()).into_iter().take(FEW).collect();
-    let places: Vec<usize> = picked.iter().map(|at| place(rows, inner, offset, *at)).collect();
-    let Some(given) = site.scene.pick(input, &places) else { return false };
-    let places: Vec<usize> = picked.iter().map(|at| rows.at(*at)).collect();
-    let Some(wanted) = site.scene.pick(site.pair, &places) else { return false };
-    // Zeros are copies of all others.
-    roughly(given.iter().copied(), wanted.iter().copied(), site.floor[1]) || wanted.iter().all(|value| *value == 0.0)
 }
 
 fn slice(site: &Site<'_>, input: usize, loaded: &Arc<crate::causes::Loaded>, rows: &Rows, inner: &Rows, offset: usize) -> Option<Learned> {

@@ -135,7 +135,11 @@ pub(super) fn sample(count: usize) -> Vec<usize> {
 /// Whether values are near enough on a sample to look at all of them: relative to their own size, generously.
 fn roughly(made: impl Iterator<Item = f64>, wanted: impl Iterator<Item = f64> + Clone, tolerance: f64) -> bool {
     let energy: f64 = wanted.clone().filter(|wanted| wanted.is_finite()).map(|wanted| wanted * wanted).sum();
-    let most = tolerance * tolerance * energy;
+    energy > 0.0 && is_near(made, wanted, tolerance * tolerance * energy)
+}
+
+/// Whether the squares of what values are off by stay within a sum.
+fn is_near(made: impl Iterator<Item = f64>, wanted: impl Iterator<Item = f64>, most: f64) -> bool {
     let mut error = 0.0;
     for (made, wanted) in made.zip(wanted) {
         if !made.is_finite() || !wanted.is_finite() {
@@ -150,5 +154,5 @@ fn roughly(made: impl Iterator<Item = f64>, wanted: impl Iterator<Item = f64> + 
             return false;
         }
     }
-    energy > 0.0
+    true
 }

@@ -1,8 +1,9 @@
 //! A function of each number alone: activations, a soft cap, a factor.
 
-use super::{Learned, Op, Predict, Variant, roughly, sample};
+use super::{Learned, Op, Predict, Variant, is_near, sample};
 use crate::causes::{
     Loaded,
+    array::energy,
     constants::short,
     flow::{Site, of},
     functions::{self, FUNCTIONS, softcap},
@@ -18,13 +19,18 @@ impl Op for Unary {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
         let elements = site.elements();
         let Some(wanted) = site.sketch() else { return Vec::new() };
+        let energy = energy(&wanted);
+        if energy == 0.0 {
+            return Vec::new();
+        }
+        let most = site.floor[1] * site.floor[1] * energy;
         let mut learned = Vec::new();
         for &input in &site.before {
             if site.scene.entries()[input].dims.iter().product::<usize>() != elements {
                 continue;
             }
             let Some([given, _]) = site.scene.sketch(input) else { continue };
-            let near = |f: &dyn Fn(f64) -> f64| roughly(given.iter().map(|x| f(*x)), wanted.iter().copied(), site.floor[1]);
+            let near = |f: &dyn Fn(f64) -> f64| is_near(given.iter().map(|x| f(*x)), wanted.iter().copied(), most);
             let (xy, xx) = given.iter().zip(&*wanted).fold((0.0, 0.0), |(xy, xx), (x, y)| (xy + x * y, xx + x * x));
             let s = xy / xx;
             let factor = s.is_finite() && s != 0.0 && near(&|x| s * x);
