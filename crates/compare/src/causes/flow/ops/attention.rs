@@ -3,6 +3,8 @@
 //! The scale is fitted to the log-odds of the reference, the mask is where its probabilities are zero. Fewer key heads than query heads are
 //! each used by a run of query heads.
 
+mod biased;
+
 use super::{Learned, Op, Picked, Predict, Variant, roughly};
 use crate::{
     causes::{
@@ -271,6 +273,9 @@ impl Op for Probabilities {
                 }
             }
         }
+        if learned.is_empty() {
+            learned = biased::learn(site, sizes);
+        }
         learned
     }
 }
@@ -319,7 +324,9 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
     // Capped scores bend what the scale is fitted to: then it is one that people choose.
     let size = scores.query.size as f64;
     let capped = CAPS.into_iter().flat_map(|cap| [1.0 / size.sqrt(), 1.0].map(|scale| Softmax { scale, cap: Some(cap) }));
-    let softmax = std::iter::once(Softmax { scale: fitted, cap: None }).chain(capped).find(near)?;
+    // Or none of those: the one that capped scores follow.
+    let refitted = CAPS.into_iter().map(|cap| Softmax { scale: rows.capped_scale(fitted, cap), cap: Some(cap) });
+    let softmax = std::iter::once(Softmax { scale: fitted, cap: None }).chain(capped).chain(refitted).find(near)?;
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let named = factor(softmax.scale, &[scores.query.size], site.floor[0]);
     let all = Arc::new(rows);
@@ -437,6 +444,23 @@ impl Rows {
         scores
     }
 
+    /// The scale that makes the reference's log-odds of scores that are capped behind it, from one that does without the cap.
+    fn capped_scale(&self, start: f64, cap: f64) -> f64 {
+        let mut scale = start;
+        let mut dots = Vec::new();
+        for _ in 0..REFINED {
+            let mut odds = Odds::default();
+            for row in self.some() {
+                let (batch, head, query) = self.index(row);
+                self.scores.row(&self.query.reference, &self.key.reference, batch, head, query, &mut dots);
+                dots.iter_mut().for_each(|score| *score = softcap(scale * *score, cap));
+                odds.add(&dots, self.wanted(row));
+            }
+            scale *= odds.xy / odds.xx;
+        }
+        scale
+    }
+
     /// The cap that makes the candidate's probabilities of a few rows, when one does better than none.
     fn fit_cap(&self, softmax: Softmax) -> Option<f64> {
         let picked = self.some();
@@ -499,6 +523,9 @@ impl Odds {
         self.xy * self.xy >= share * self.xx * self.yy && (self.xx > 0.0 || share < 0.5)
     }
 }
+
+/// Steps to a scale behind a cap: each leaves a small share of what was off.
+const REFINED: usize = 8;
 
 pub(super) struct Mixture;
 
