@@ -245,7 +245,12 @@ fn is_reached(scene: &Scene<'_>, report: &Report, at: usize) -> bool {
     }
     let before = scene.entries()[..at].iter().filter(|entry| !entry.parameter);
     let largest = before.fold([0f64; 4], |level, entry| std::array::from_fn(|i| level[i].max(entry.measures[i])));
-    !is_strange(&entry.measures, &largest) && !is_named(scene, at)
+    // A place is no reason to believe that it began there.
+    let named = || {
+        let examination = super::examine_pair(scene, at, None, None);
+        examination.found.first().is_some_and(|best| best.score.proven && best.explanation.kind != "localized")
+    };
+    !is_strange(&entry.measures, &largest) && !named()
 }
 
 /// Whether a divergence before is, on the whole, the same multiple of its reference: products pass on a factor, and one a channel as their mean.

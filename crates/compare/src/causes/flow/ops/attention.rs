@@ -325,7 +325,7 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
     let size = scores.query.size as f64;
     let capped = CAPS.into_iter().flat_map(|cap| [1.0 / size.sqrt(), 1.0].map(|scale| Softmax { scale, cap: Some(cap) }));
     // Or none of those: the one that capped scores follow.
-    let refitted = CAPS.into_iter().map(|cap| Softmax { scale: rows.capped_scale(fitted, cap), cap: Some(cap) });
+    let refitted = CAPS.into_iter().map(|cap| Softmax { scale: rows.capped_scale(Which::Reference, fitted, cap), cap: Some(cap) });
     let softmax = std::iter::once(Softmax { scale: fitted, cap: None }).chain(capped).chain(refitted).find(near)?;
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let named = factor(softmax.scale, &[scores.query.size], site.floor[0]);
@@ -353,6 +353,7 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
         })
         .collect();
     let fitted = fit_scale(scores, &all.query.candidate, &all.key.candidate, &all.out.candidate);
+    let fitted = fitted.map(|fitted| softmax.cap.map_or(fitted, |cap| all.capped_scale(Which::Candidate, fitted, cap)));
     for scale in [1.0, 1.0 / size.sqrt(), 1.0 / size].into_iter().chain(fitted) {
         if (scale / softmax.scale - 1.0).abs() > 0.01 {
             let text = said(scale, factor(scale, &[scores.query.size], 1e-3).as_ref());
@@ -444,17 +445,18 @@ impl Rows {
         scores
     }
 
-    /// The scale that makes the reference's log-odds of scores that are capped behind it, from one that does without the cap.
-    fn capped_scale(&self, start: f64, cap: f64) -> f64 {
+    /// The scale that makes one side's log-odds of scores that are capped behind it, from one that does without the cap.
+    fn capped_scale(&self, side: Which, start: f64, cap: f64) -> f64 {
         let mut scale = start;
         let mut dots = Vec::new();
         for _ in 0..REFINED {
             let mut odds = Odds::default();
             for row in self.some() {
                 let (batch, head, query) = self.index(row);
-                self.scores.row(&self.query.reference, &self.key.reference, batch, head, query, &mut dots);
+                self.scores.row(of(&self.query, side), of(&self.key, side), batch, head, query, &mut dots);
                 dots.iter_mut().for_each(|score| *score = softcap(scale * *score, cap));
-                odds.add(&dots, self.wanted(row));
+                let keys = self.scores.sizes.keys;
+                odds.add(&dots, &of(&self.out, side)[row * keys..][..keys]);
             }
             scale *= odds.xy / odds.xx;
         }
