@@ -72,6 +72,8 @@ fn place(name: &str) -> Place<'_> {
     // `model.layers.3.mlp`, `blk.3.attn_q`, `h.3.ln_1`: the first number that is a path segment of its own.
     let mut segments = name.split(['.', '/']);
     let layer = segments.clone().find(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit())).and_then(|part| part.parse().ok());
+    // `time_embedder.mlp.2`, `classifier.1`: one of a few modules in a row, which are no layers.
+    let layer = layer.filter(|_| !modules::is_in_a_row(name));
     let loaded = modules::is_loaded(name);
     let is_number = |part: &&str| part.bytes().next().is_some_and(|b| b.is_ascii_digit());
     let stack = if loaded { 0 } else { segments.clone().take_while(|part| !is_number(part)).find_map(modules::stack).unwrap_or(0) };
@@ -243,6 +245,23 @@ mod tests {
         let names = ["encoder.block.0.layer.0.layer_norm", "encoder.block.11", "encoder.final_layer_norm", "decoder.block.0", "lm_head"];
         assert_eq!(sorted(&names), names);
         let names = ["conv1", "bn1", "relu", "layer1.0.conv1", "layer1.0.bn1", "layer1.0.conv2", "layer1.1.conv1", "layer2.0.conv1", "fc"];
+        assert_eq!(sorted(&names), names);
+    }
+
+    #[test]
+    fn a_few_modules_in_a_row_are_no_layers() {
+        let names = [
+            "x",
+            "t_embedder.mlp.0",
+            "t_embedder.mlp.2",
+            "x_embedder",
+            "blocks.0.adaLN_modulation.1",
+            "blocks.1.adaLN_modulation.1",
+            "final_layer.adaLN_modulation.1",
+            "final_layer.linear",
+        ];
+        assert_eq!(sorted(&names), names);
+        let names = ["features.0.0", "features.1", "features.10.conv.0", "avgpool", "classifier.1"];
         assert_eq!(sorted(&names), names);
     }
 

@@ -21,6 +21,10 @@ pub const FUNCTIONS: &[Function] = &[
     Function { name: "tanh", of: f64::tanh },
     Function { name: "softplus", of: |x| if x > 30.0 { x } else { x.exp().ln_1p() } },
     Function { name: "mish", of: |x| x * (if x > 30.0 { x } else { x.exp().ln_1p() }).tanh() },
+    Function { name: "relu6", of: |x| x.clamp(0.0, 6.0) },
+    Function { name: "hard swish", of: |x| x * hard_sigmoid(x) },
+    Function { name: "hard sigmoid", of: hard_sigmoid },
+    Function { name: "selu", of: |x| 1.050_700_987_355_480_5 * if x > 0.0 { x } else { 1.673_263_242_354_377_2 * x.exp_m1() } },
     Function { name: "exp", of: f64::exp },
     Function { name: "abs", of: f64::abs },
     Function { name: "square", of: |x| x * x },
@@ -29,6 +33,10 @@ pub const FUNCTIONS: &[Function] = &[
 
 pub fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
+}
+
+pub fn hard_sigmoid(x: f64) -> f64 {
+    (x / 6.0 + 0.5).clamp(0.0, 1.0)
 }
 
 pub fn silu(x: f64) -> f64 {

@@ -53,6 +53,9 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
             // Inputs that differ and an output that agrees: one difference undoes the other.
             (Verdict::Rounding, Some(flow)) if !by_inputs && is_fault(scene, at, flow) => (Verdict::Diverged, Some(Origin::Own)),
             (Verdict::Diverged, None) if is_second(scene, at, flows, &mut budget, &mut kinds) => (Verdict::Diverged, Some(Origin::Own)),
+            (Verdict::Diverged, None) if origin == Some(Origin::Own) && is_reached(scene, report, at) => {
+                (Verdict::Diverged, Some(Origin::Inherited))
+            }
             (Verdict::Rounding, None) if super::flow::capped(scene, at).is_some() && is_named(scene, at) => {
                 (Verdict::Diverged, Some(Origin::Own))
             }
@@ -165,6 +168,13 @@ const MOST_VALUES: usize = 1 << 23;
 /// A product with weights that passes on more than this many times the error it is given would be a strange one.
 const STRANGE: f64 = 4.0;
 
+/// Of larger errors an op need not pass on the same share: up to the first of these [`STRANGE`] times is strange, up to the second twice that.
+/// Beyond, an op may make anything of them: a scan that multiplies with the exponential of a step.
+const PROPORTIONAL: [f64; 2] = [0.05, 0.2];
+
+/// The scales of two tensors are the same one when they are so near, as a share of what they are beyond 1.
+const SAME_SCALE: f64 = 0.15;
+
 /// Tensors before one that it may have been computed from, in a layer with branches.
 const AROUND: usize = 12;
 
@@ -183,12 +193,16 @@ fn is_second(
         let all = scene.entries()[since..at].iter().filter(|entry| !entry.parameter);
         all.fold([0f64; 4], |level, entry| std::array::from_fn(|i| level[i].max(entry.measures[i])))
     };
-    // The nearest tensor may be on another branch: without a name for what happened, none of those around may be as far off.
-    let around = largest(at.saturating_sub(AROUND));
-    if (0..2).all(|measure| found[measure] > STRANGE * around[measure]) {
+    // The nearest tensor may be on another branch: without a name for what happened, none of those around may be as far off. Where all of those
+    // agree, this is a branch that had no part in what diverged before, until here: keys of an encoder, a cache of the step before.
+    let diverged = |since: usize| scene.entries()[since..at].iter().any(|entry| !entry.parameter && entry.verdict == Verdict::Diverged);
+    let joins = !diverged(at.saturating_sub(AROUND));
+    let anywhere = largest(0);
+    let around = if joins { anywhere } else { largest(at.saturating_sub(AROUND)) };
+    if is_strange(&found, &around) {
         return true;
     }
-    let level = largest(nearest(scene, at, |at| flows[at].is_some()).unwrap_or(at));
+    let level = if joins { anywhere } else { largest(nearest(scene, at, |at| flows[at].is_some()).unwrap_or(at)) };
     let elements: usize = scene.entries()[at].dims.iter().product();
     let Some(left) = budget.checked_sub(elements) else { return false };
     *budget = left;
@@ -199,13 +213,58 @@ fn is_second(
     let examination = super::examine_pair(scene, at, None, Some(given));
     let Some(best) = examination.found.first().filter(|best| best.score.proven) else { return false };
     let kind = best.explanation.kind;
-    let off = |measure: usize| found[measure] > PASSED_ON * level[measure];
-    let beyond = off(0) || (kind == "localized" && off(2)) || ON_LEVELS.contains(&kind);
+    let off = |level: Measures, measure: usize| found[measure] > PASSED_ON * level[measure];
+    // What is only a place may be that of any error before: a head, a token, the steps since.
+    let beyond = match kind {
+        "localized" => off(anywhere, 0) || off(anywhere, 2),
+        _ => off(level, 0) || ON_LEVELS.contains(&kind),
+    };
     // Of a few values, some are always more off than others.
     let few = elements < FEW && kind == "localized";
     let sure = UNMISTAKABLE.contains(&kind) || (best.score.explained >= Some(MOST_OF_IT) && !few);
     // A NaN spreads, and what an op does not undo it passes on.
-    beyond && sure && kind != "nonfinite" && !passed_on(scene, at, flows, kind, kinds)
+    let echoes = || kind == "scale" && (0..at).any(|before| is_scaled_alike(scene, before, at));
+    beyond && sure && kind != "nonfinite" && !echoes() && !passed_on(scene, at, flows, kind, kinds)
+}
+
+/// Whether no op makes such an error of one this large.
+fn is_strange(found: &Measures, given: &Measures) -> bool {
+    let strange = match given[0] {
+        small if small <= PROPORTIONAL[0] => STRANGE,
+        large if large <= PROPORTIONAL[1] => 2.0 * STRANGE,
+        _ => return false,
+    };
+    (0..2).all(|measure| found[measure] > strange * given[measure])
+}
+
+/// Whether an error that is far larger than those before may be what an op makes of them all the same, and nothing says otherwise.
+fn is_reached(scene: &Scene<'_>, report: &Report, at: usize) -> bool {
+    let entry = &scene.entries()[at];
+    if entry.parameter || is_whole(scene, at) || nonfinite(report, at) {
+        return false;
+    }
+    let before = scene.entries()[..at].iter().filter(|entry| !entry.parameter);
+    let largest = before.fold([0f64; 4], |level, entry| std::array::from_fn(|i| level[i].max(entry.measures[i])));
+    // A place is no reason to believe that it began there.
+    let named = || {
+        let examination = super::examine_pair(scene, at, None, None);
+        examination.found.first().is_some_and(|best| best.score.proven && best.explanation.kind != "localized")
+    };
+    !is_strange(&entry.measures, &largest) && !named()
+}
+
+/// Whether a divergence before is, on the whole, the same multiple of its reference: products pass on a factor, and one a channel as their mean.
+fn is_scaled_alike(scene: &Scene<'_>, before: usize, at: usize) -> bool {
+    let entry = &scene.entries()[before];
+    if entry.parameter || entry.verdict != Verdict::Diverged {
+        return false;
+    }
+    let scale = |at: usize| {
+        let [reference, candidate] = scene.sketch(at)?;
+        let (rc, rr) = reference.iter().zip(&*candidate).fold((0.0, 0.0), |(rc, rr), (r, c)| (rc + r * c, rr + r * r));
+        Some(rc / rr)
+    };
+    scale(before).zip(scale(at)).is_some_and(|(before, here)| (before - here).abs() <= SAME_SCALE * (here - 1.0).abs())
 }
 
 /// Whether the divergence before this one has the same cause: elementwise ops keep an order, a factor, a place. `kinds` remembers what was found.

@@ -36,6 +36,18 @@ pub(super) fn stack(segment: &str) -> Option<u64> {
     })
 }
 
+/// Whether a name ends with a number that counts a few modules in a row, outside of the layers.
+pub(super) fn is_in_a_row(name: &str) -> bool {
+    let Some((before, last)) = name.rsplit_once(['.', '/']) else { return false };
+    let counted = before.split(['.', '/']).any(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
+    let lower = before.to_ascii_lowercase();
+    let outside = ["emb", "head", "classifier", "final", "pooler"].iter().any(|word| lower.contains(word));
+    last.bytes().all(|b| b.is_ascii_digit()) && !counted && outside
+}
+
+/// What people call a network's input where they call it nothing else.
+const INPUTS: [&str; 6] = ["x", "image", "images", "mel", "latents", "waveform"];
+
 /// Where what is in no layer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outside {
@@ -63,6 +75,9 @@ pub(super) fn outside_of_layers(name: &str) -> Outside {
         "relative_att",
     ];
     let mut segments = lower.split(['.', '/']);
+    if INPUTS.contains(&lower.as_str()) {
+        return Outside::Before;
+    }
     if segments.clone().any(|segment| begins.iter().any(|word| segment.starts_with(word))) {
         return Outside::Before;
     }
@@ -78,6 +93,9 @@ pub(super) fn rank(segment: &str, parent: &str, in_layer: bool) -> u8 {
     let name = name.as_str();
     let rank = in_a_layer(name, &parent);
     let says = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    if INPUTS.contains(&name) && parent.is_empty() && !in_layer {
+        return 2;
+    }
     let outside = says(&["emb", "norm", "ln_f", "pool", "head", "classifier", "logits", "loss", "input_ids", "pixel", "position"])
         || ["wte", "wpe", "conv1", "bn1", "relu", "fc", "conv_in", "conv_out", "act", "linear_1", "linear_2"].contains(&name);
     if in_layer || outside { rank } else { UNKNOWN }
@@ -138,7 +156,7 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if is(&["gate_proj", "gate_up_proj", "wi_0", "wi", "w1", "fc1", "c_fc", "dense_h_to_4h", "linear1", "linear_1", "lin1"]) => {
             14 + beside
         }
-        () if is(&["up_proj", "wi_1", "w3"]) => 15 + beside,
+        () if is(&["up_proj", "wi_1", "w3", "g_proj"]) => 15 + beside,
         () if has(&["act", "gelu", "silu"]) => {
             if parent == "intermediate" {
                 34

@@ -213,7 +213,8 @@ struct Fit {
 fn regress(site: &Site<'_>, out: &[f64], f0: &[f64], h: &[f64]) -> Option<Fit> {
     let features = site.dims().last().copied().filter(|features| *features > 0)?;
     let rows = out.len() / features;
-    if rows < FEWEST_BLOCKS {
+    // Of few rows the channels tell the error.
+    if rows < FEWEST_BLOCKS && features < FEWEST_CHANNELS {
         return None;
     }
     let typical = crate::causes::array::rms(f0);
@@ -239,6 +240,7 @@ fn regress(site: &Site<'_>, out: &[f64], f0: &[f64], h: &[f64]) -> Option<Fit> {
 
 /// Fewer than this say nothing about an error.
 const FEWEST_BLOCKS: usize = 4;
+const FEWEST_CHANNELS: usize = 8;
 
 /// `Σxy`, `Σxx` and `Σyy`, by blocks of neighbouring rows or channels.
 struct Sums {

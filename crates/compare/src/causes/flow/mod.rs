@@ -295,7 +295,7 @@ fn between(scene: &Scene<'_>, pair: usize, inputs: &[usize]) -> Vec<usize> {
 }
 
 /// Fewer different values than this could be made by many formulas: a constant is a multiple of every other one.
-const FEWEST: usize = 16;
+const FEWEST: usize = 8;
 
 fn varies(values: &[f64]) -> bool {
     let mut seen: Vec<u64> = values.iter().step_by((values.len() / 512).max(1)).map(|value| value.to_bits()).collect();

@@ -74,6 +74,10 @@ impl Mask {
             all += 1;
             zeros += usize::from(*dropped == 0.0);
         }
+        // A tile of zeros has no factor, and is in one place.
+        if noisy && (!is_larger(dropped, whole, factor) || !are_scattered(case.dims, dropped, whole)) {
+            return Err("zeros, but the others are not larger for it or the zeros are in one place");
+        }
         let deviation = (all as f64 * p * (1.0 - p)).sqrt();
         if zeros < LEAST_ZEROS || (zeros as f64 - all as f64 * p).abs() > SIGMAS * deviation.max(1.0) {
             return Err("zeros and one factor, but not as many zeros as dropout with that factor makes");
@@ -113,9 +117,56 @@ impl Mask {
     }
 }
 
+/// Of what a factor does, at least this much must be seen in all values together, which single ones are too noisy to tell.
+const SEEN: f64 = 0.5;
+
+/// Whether what is not zero is multiplied by about such a factor.
+fn is_larger(dropped: &[f64], whole: &[f64], factor: f64) -> bool {
+    let (mut xy, mut xx) = (0.0, 0.0);
+    for (dropped, whole) in
+        dropped.iter().zip(whole).filter(|(dropped, whole)| **dropped != 0.0 && dropped.is_finite() && whole.is_finite())
+    {
+        xy += dropped * whole;
+        xx += whole * whole;
+    }
+    xy / xx - 1.0 >= SEEN * (factor - 1.0)
+}
+
+/// Whether no axis has slices with many more zeros than chance puts there.
+fn are_scattered(dims: &[usize], dropped: &[f64], whole: &[f64]) -> bool {
+    let mut stride = dropped.len();
+    for &along in dims {
+        stride /= along.max(1);
+        if along < 2 {
+            continue;
+        }
+        let (mut zeros, mut all) = (vec![0f64; along], vec![0f64; along]);
+        for (flat, (dropped, _)) in dropped.iter().zip(whole).enumerate().filter(|(_, (_, whole))| **whole != 0.0) {
+            let slice = flat / stride % along;
+            all[slice] += 1.0;
+            zeros[slice] += f64::from(u8::from(*dropped == 0.0));
+        }
+        let share = zeros.iter().sum::<f64>() / all.iter().sum::<f64>();
+        let term =
+            |(zeros, all): (&f64, &f64)| if *all > 0.0 { (zeros - all * share).powi(2) / (all * share * (1.0 - share)) } else { 0.0 };
+        let spread: f64 = zeros.iter().zip(&all).map(term).sum();
+        let freedom = along as f64 - 1.0;
+        if spread > freedom + SIGMAS * (2.0 * freedom).sqrt() + SIGMAS {
+            return false;
+        }
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::causes::testing::{examine_noisy, examine_pair, normal, proven};
+    use crate::{
+        causes::{
+            Case, Examination, examine,
+            testing::{examine_noisy, examine_pair, normal, proven, with_case},
+        },
+        noise::Measures,
+    };
     use proptest::prelude::*;
 
     fn dropped(values: &[f64], p: f64, seed: u64) -> Vec<f64> {
@@ -147,6 +198,29 @@ mod tests {
         for candidate in [relu, halved, more, normal(1056, 3)] {
             let found = examine_pair(&[22, 48], reference.clone(), candidate);
             assert!(found.found.iter().all(|found| found.explanation.kind != "dropout"));
+        }
+    }
+
+    fn examine_with(dims: &[usize], reference: Vec<f64>, candidate: Vec<f64>, noise: Measures) -> Examination {
+        with_case(dims, reference, candidate, |case| examine(&Case { noise, ..*case }))
+    }
+
+    /// Beside an error of this share of each value.
+    fn beside_noise(candidate: &[f64], share: f64) -> Vec<f64> {
+        candidate.iter().zip(normal(candidate.len(), 77)).map(|(c, n)| c * (1.0 + share * n)).collect()
+    }
+
+    #[test]
+    fn a_tile_of_zeros_is_no_dropout_beside_any_noise() {
+        let reference = normal(2 * 11 * 48, 1);
+        let in_tile = |flat: usize| (2..5).contains(&(flat / 48)) && (12..28).contains(&(flat % 48));
+        let candidate: Vec<f64> = reference.iter().enumerate().map(|(flat, r)| if in_tile(flat) { 0.0 } else { *r }).collect();
+        for noise in [0.01, 0.03] {
+            let noisy = [2.0 * noise, 2.0 * noise, 4.0 * noise, 8.0 * noise];
+            let found = examine_with(&[2, 11, 48], reference.clone(), beside_noise(&candidate, noise), noisy);
+            assert_eq!(proven(&found), Some("localized"), "{noise}");
+            let found = examine_with(&[2, 11, 48], reference.clone(), beside_noise(&dropped(&reference, 0.1, 2), noise), noisy);
+            assert_eq!(proven(&found), Some("dropout"), "{noise}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The functions of one number that networks are made of.
 
-use crate::causes::functions::{Function, gelu, gelu_quick, gelu_tanh, relu, sigmoid, silu, softcap};
+use crate::causes::functions::{Function, gelu, gelu_quick, gelu_tanh, hard_sigmoid, relu, sigmoid, silu, softcap};
 
 /// What gates and activations are.
 pub(super) const ACTIVATIONS: [Function; 16] = [
@@ -35,10 +35,6 @@ pub(super) const OTHERS: [Function; 10] = [
     Function { name: "the reciprocal", of: |x| 1.0 / x },
     Function { name: "1 - x", of: |x| 1.0 - x },
 ];
-
-fn hard_sigmoid(x: f64) -> f64 {
-    (x / 6.0 + 0.5).clamp(0.0, 1.0)
-}
 
 fn softplus(x: f64) -> f64 {
     if x > 30.0 { x } else { x.exp().ln_1p() }

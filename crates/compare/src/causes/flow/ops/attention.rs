@@ -3,6 +3,8 @@
 //! The scale is fitted to the log-odds of the reference, the mask is where its probabilities are zero. Fewer key heads than query heads are
 //! each used by a run of query heads.
 
+mod biased;
+
 use super::{Learned, Op, Picked, Predict, Variant, roughly};
 use crate::{
     causes::{
@@ -275,6 +277,9 @@ impl Op for Probabilities {
                 }
             }
         }
+        if learned.is_empty() {
+            learned = biased::learn(site, sizes, &mut likely);
+        }
         learned
     }
 }
@@ -282,6 +287,8 @@ impl Op for Probabilities {
 /// Rows looked at before more are read, and before all are.
 const FEW_ROWS: usize = 4;
 const MORE_ROWS: usize = 256;
+/// The share of a few rows' log-odds that products must explain for all to be read.
+const RELATED: f64 = 0.1;
 /// Of one row, keys that say whether it follows the products: with four rows, chance is far below what is asked for.
 const FEW_SEEN: usize = 64;
 
@@ -329,7 +336,15 @@ impl Likely {
     }
 
     /// Whether the log-odds follow the products.
-    fn may_be(&mut self, site: &Site<'_>, (q, query): (usize, Heads), (k, key): (usize, Heads)) -> bool {
+    fn may_be(&mut self, site: &Site<'_>, query: (usize, Heads), key: (usize, Heads)) -> bool {
+        let Some(dots) = self.dots(site, query, key) else { return false };
+        let mut odds = Odds::default();
+        self.rows.iter().zip(dots).for_each(|(row, dots)| odds.add(&dots, &row.probable));
+        odds.related(RELATED)
+    }
+
+    /// The products of each row's query and the keys it sees; `None` when they cannot be read.
+    fn dots(&mut self, site: &Site<'_>, (q, query): (usize, Heads), (k, key): (usize, Heads)) -> Option<Vec<Vec<f64>>> {
         let Self { heads, rows, queries, keys } = self;
         let queries = queries.entry((q, query)).or_insert_with(|| {
             let of = |row: &LikelyRow| site.scene.runs(q, &[query.at(row.batch, row.head, row.query)], query.size);
@@ -342,13 +357,8 @@ impl Likely {
             };
             rows.iter().map(of).collect()
         });
-        let (Some(queries), Some(keys)) = (queries, keys) else { return false };
-        let mut odds = Odds::default();
-        for ((row, query), keys) in rows.iter().zip(queries).zip(keys) {
-            let dots: Vec<f64> = keys.chunks_exact(key.size).map(|key| dot(key, query)).collect();
-            odds.add(&dots, &row.probable);
-        }
-        odds.related(0.1)
+        let of = |(query, keys): (&Vec<f64>, &Vec<f64>)| keys.chunks_exact(key.size).map(|key| dot(key, query)).collect();
+        Some(queries.as_ref()?.iter().zip(keys.as_ref()?).map(of).collect())
     }
 }
 
@@ -365,7 +375,9 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
     // Capped scores bend what the scale is fitted to: then it is one that people choose.
     let size = scores.query.size as f64;
     let capped = CAPS.into_iter().flat_map(|cap| [1.0 / size.sqrt(), 1.0].map(|scale| Softmax { scale, cap: Some(cap) }));
-    let softmax = std::iter::once(Softmax { scale: fitted, cap: None }).chain(capped).find(near)?;
+    // Or none of those: the one that capped scores follow.
+    let refitted = CAPS.into_iter().map(|cap| Softmax { scale: rows.capped_scale(Which::Reference, fitted, cap), cap: Some(cap) });
+    let softmax = std::iter::once(Softmax { scale: fitted, cap: None }).chain(capped).chain(refitted).find(near)?;
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let named = factor(softmax.scale, &[scores.query.size], site.floor[0]);
     let all = Arc::new(rows);
@@ -392,6 +404,7 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
         })
         .collect();
     let fitted = all.fit_scale(Which::Candidate);
+    let fitted = fitted.map(|fitted| softmax.cap.map_or(fitted, |cap| all.capped_scale(Which::Candidate, fitted, cap)));
     for scale in [1.0, 1.0 / size.sqrt(), 1.0 / size].into_iter().chain(fitted) {
         if (scale / softmax.scale - 1.0).abs() > 0.01 {
             let text = said(scale, factor(scale, &[scores.query.size], 1e-3).as_ref());
@@ -489,6 +502,23 @@ impl Rows {
         scores
     }
 
+    /// The scale that makes one side's log-odds of scores that are capped behind it, from one that does without the cap.
+    fn capped_scale(&self, side: Which, start: f64, cap: f64) -> f64 {
+        let mut scale = start;
+        let mut dots = Vec::new();
+        for _ in 0..REFINED {
+            let mut odds = Odds::default();
+            for row in self.some() {
+                let (batch, head, query) = self.index(row);
+                self.scores.row(of(&self.query, side), of(&self.key, side), batch, head, query, &mut dots);
+                dots.iter_mut().for_each(|score| *score = softcap(scale * *score, cap));
+                odds.add(&dots, &self.of(side, row));
+            }
+            scale *= odds.xy / odds.xx;
+        }
+        scale
+    }
+
     /// The cap that makes the candidate's probabilities of a few rows, when one does better than none.
     fn fit_cap(&self, softmax: Softmax) -> Option<f64> {
         let picked = self.some();
@@ -538,8 +568,13 @@ impl Odds {
         }
         let mean = |of: &dyn Fn(usize) -> f64| used.iter().map(|t| of(*t)).sum::<f64>() / used.len() as f64;
         let (x0, y0) = (mean(&|t| dots[t]), mean(&|t| p[t].ln()));
-        for &t in &used {
-            let (x, y) = (dots[t] - x0, p[t].ln() - y0);
+        let both = |of: &dyn Fn(usize) -> f64| used.iter().map(|t| of(*t)).collect::<Vec<f64>>();
+        self.add_levelled(&both(&|t| dots[t] - x0), &both(&|t| p[t].ln() - y0));
+    }
+
+    /// Of rows about their means.
+    fn add_levelled(&mut self, dots: &[f64], logs: &[f64]) {
+        for (x, y) in dots.iter().zip(logs) {
             self.xy += x * y;
             self.xx += x * x;
             self.yy += y * y;
@@ -551,6 +586,9 @@ impl Odds {
         self.xy * self.xy >= share * self.xx * self.yy && (self.xx > 0.0 || share < 0.5)
     }
 }
+
+/// Steps to a scale behind a cap: each leaves a small share of what was off.
+const REFINED: usize = 8;
 
 pub(super) struct Mixture;
 

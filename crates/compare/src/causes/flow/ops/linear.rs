@@ -242,7 +242,8 @@ impl Shape {
             let feature = self.feature(i);
             let place = |row: usize| self.to.at(row * outer + feature);
             let Some(wanted) = site.scene.pick(site.pair, &[place(row), place(other)]) else { return false };
-            let wanted = if self.from.rows > 1 { wanted[0] - wanted[1] } else { wanted[0] };
+            let Some(bias) = alone(site, weight, self.from.rows, &[feature]) else { return false };
+            let wanted = if self.from.rows > 1 { wanted[0] - wanted[1] } else { wanted[0] - bias[0] };
             error += (dot(&weights[i], x) - wanted).powi(2);
             energy += wanted * wanted;
             // Most are hopeless after two.
@@ -265,14 +266,16 @@ fn made(site: &Site<'_>, input: &Input, parameter: usize, product: Product) -> O
         let (row, other, feature) = ((i * 7919) % rows, (i * 7919 + 1) % rows, (i * 104_729) % product.to.features);
         let wanted = |row: usize| site.out.reference[product.to.at(row * product.to.features + feature)];
         let one = |row: usize| product.one(Which::Reference, row, feature);
-        let (made, wanted) = if rows > 1 { (one(row) - one(other), wanted(row) - wanted(other)) } else { (one(row), wanted(row)) };
+        let bias = alone(site, parameter, rows, &[feature])?;
+        let (made, wanted) =
+            if rows > 1 { (one(row) - one(other), wanted(row) - wanted(other)) } else { (one(row), wanted(row) - bias[0]) };
         error += (made - wanted) * (made - wanted);
         energy += wanted * wanted;
     }
     if energy == 0.0 || error > (4.0 * site.floor[1]).powi(2) * energy {
         return None;
     }
-    let bias = bias(site, &product);
+    let bias = bias(site, parameter, &product);
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let with = if bias.is_some() { " + bias" } else { "" };
     let width = site.width();
@@ -295,7 +298,7 @@ fn made(site: &Site<'_>, input: &Input, parameter: usize, product: Product) -> O
             });
         }
     }
-    let glance = Glance::of(site, &product);
+    let glance = Glance::of(site, &product, bias.as_deref());
     let off = glance.off();
     if off > site.floor[1] {
         for Other { kind, text, details, product } in others(site, parameter, &product, off).filter(|other| glance.promises(&other.product))
@@ -341,16 +344,22 @@ struct Glance {
 const GLANCED: usize = 96;
 
 impl Glance {
-    fn of(site: &Site<'_>, product: &Product) -> Self {
+    fn of(site: &Site<'_>, product: &Product, bias: Option<&[f64]>) -> Self {
         let Rows { rows, features, .. } = product.to;
         let has = |row: usize, feature: usize| site.out.candidate[product.to.at(row * features + feature)];
+        if rows == 1 {
+            let places = (0..GLANCED).map(|i| [0, 0, (i * 104_729) % features]);
+            let both = |at: [usize; 3]| (at, has(0, at[2]) - bias.map_or(0.0, |bias| bias[at[2]]), Self::made(product, at));
+            return Self { places: places.map(both).collect() };
+        }
         let places = (0..GLANCED).map(|i| [(i * 7919) % rows, (i * 7919 + 1) % rows, (i * 104_729) % features]);
         let both = |at: [usize; 3]| (at, has(at[0], at[2]) - has(at[1], at[2]), Self::made(product, at));
         Self { places: places.map(both).collect() }
     }
 
     fn made(product: &Product, [row, other, feature]: [usize; 3]) -> f64 {
-        product.one(Which::Candidate, row, feature) - product.one(Which::Candidate, other, feature)
+        let one = |row: usize| product.one(Which::Candidate, row, feature);
+        if product.to.rows == 1 { one(row) } else { one(row) - one(other) }
     }
 
     /// By how much of what there is.
@@ -463,12 +472,30 @@ fn turn(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
 }
 
 /// What the reference has beyond the product, a feature each; nothing when it is rounding or there are too few rows to tell.
-fn bias(site: &Site<'_>, product: &Product) -> Option<Vec<f64>> {
+fn bias(site: &Site<'_>, parameter: usize, product: &Product) -> Option<Vec<f64>> {
     if product.to.rows < 2 {
-        return None;
+        return recorded_bias(site, parameter).and_then(|bias| Some(site.load(bias)?.reference.clone()));
     }
     let bias = beyond(product, Which::Reference, &site.out.reference);
     (rms(&bias) > site.floor[0] * rms(&site.out.reference)).then_some(bias)
+}
+
+/// The bias that is recorded beside a weight, under a name like its own.
+fn recorded_bias(site: &Site<'_>, weight: usize) -> Option<usize> {
+    let name = |at: usize| site.scene.entries()[at].name.as_str();
+    let (module, last) = name(weight).rsplit_once(['.', '/'])?;
+    let wanted = last.replace("weight", "bias").replace("kernel", "bias");
+    let is = |at: &usize| *at != weight && name(*at).rsplit_once(['.', '/']) == Some((module, wanted.as_str()));
+    site.parameters.iter().copied().find(is).filter(|bias| site.scene.entries()[*bias].dims.len() == 1)
+}
+
+/// Some features of the recorded bias where there is one row only, which no other tells it from; else 0. `None` where it cannot be read.
+fn alone(site: &Site<'_>, weight: usize, rows: usize, features: &[usize]) -> Option<Vec<f64>> {
+    match recorded_bias(site, weight).filter(|_| rows == 1) {
+        Some(bias) if features.iter().all(|feature| *feature < site.scene.entries()[bias].dims[0]) => site.scene.pick(bias, features),
+        Some(_) => None,
+        None => Some(vec![0.0; features.len()]),
+    }
 }
 
 /// What an output has beyond the product on average, a feature each; of many rows of a large product some say as much.

@@ -3,11 +3,13 @@
 mod attention;
 mod broadcast;
 mod coarse;
+mod concat;
 mod copy;
 mod linear;
 mod lookup;
 mod norm;
 mod rope;
+mod softmax;
 mod sums;
 mod unary;
 
@@ -112,10 +114,12 @@ pub(super) trait Op: Sync {
 /// The simple ones first.
 pub(super) const ALL: &[&dyn Op] = &[
     &copy::Copy,
+    &concat::Concat,
     &sums::Sums,
     &unary::Unary,
     &norm::Norm,
     &rope::Rope,
+    &softmax::Softmax,
     &attention::Probabilities,
     &attention::Mixture,
     &broadcast::Broadcast,

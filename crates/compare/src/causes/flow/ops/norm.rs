@@ -60,11 +60,12 @@ impl Op for Norm {
         let Some(wanted) = site.scene.glimpse(site.pair) else { return Vec::new() };
         for &input in &site.before {
             let dims = &site.scene.entries()[input].dims;
-            if dims.last() != Some(&channels) || dims.iter().product::<usize>() != elements {
+            // The heads of queries and keys may still be one dimension where they are not normed yet.
+            if dims.last().is_none_or(|last| last % channels != 0) || dims.iter().product::<usize>() != elements {
                 continue;
             }
             // A few rows rule out nearly every input, without reading it whole.
-            let Some(given) = site.scene.glimpse(input) else { continue };
+            let Some(given) = glimpse(site, input, channels) else { continue };
             for centred in [false, true] {
                 if promises(&wanted, &given, centred, site.floor[0])
                     && let Some(loaded) = site.load(input)
@@ -75,6 +76,14 @@ impl Op for Norm {
         }
         learned
     }
+}
+
+fn glimpse(site: &Site<'_>, input: usize, channels: usize) -> Option<Arc<Glimpse>> {
+    if site.scene.entries()[input].dims.last() == Some(&channels) {
+        return site.scene.glimpse(input);
+    }
+    let rows = site.scene.beginning(input, crate::causes::glimpse::ROWS * channels)?;
+    Some(Arc::new(Glimpse::of(&rows, channels)))
 }
 
 /// Rows were chosen that are worse than most: so many times the floor of the whole may be left in them.
@@ -240,6 +249,17 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
             predict: made(shape, affine),
         });
     }
+    // The weights of another norm, recorded or as that one's own values imply them.
+    let [given, has] = [&loaded.candidate, &site.out.candidate].map(|values| picked.of(values, channels));
+    for (other, affine) in elsewhere(site, &given, &has, shape, &affine, channels) {
+        variants.push(Variant {
+            kind: "wrong_tensor",
+            text: format!("{kind} of {name} with the weights of `{other}`"),
+            details: serde_json::json!({"tensor": other, "what": "weights", "input": name, "side": "candidate"}),
+            fitted: false,
+            predict: made(shape, affine),
+        });
+    }
     Some(Learned {
         formula: format!("{kind} of {name} (epsilon {})", short(shape.epsilon)),
         inputs: vec![input],
@@ -252,6 +272,74 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
         variants,
         telling,
     })
+}
+
+/// Of how far the candidate's weights are from the reference's, those of another norm may be off by this share; and of themselves by this.
+const SAME: [f64; 2] = [0.1, 0.02];
+/// Norms that are looked at, the nearest first.
+const MOST_NORMS: usize = 24;
+
+/// Norms whose weights the candidate has in place of its own.
+fn elsewhere(site: &Site<'_>, input: &[f64], output: &[f64], shape: Shape, own: &Affine, channels: usize) -> Vec<(String, Affine)> {
+    let normed = normalise(input, channels, shape);
+    let has = regress(&normed, output, channels, shape.centred);
+    let floor = HOPELESS * LOOSENESS * site.floor[0];
+    let between = |a: &Affine, b: &Affine| {
+        let bias = |of: &Affine| of.bias.clone().unwrap_or_else(|| vec![0.0; channels]);
+        let all = a.weight.iter().zip(&b.weight).map(|(a, b)| a - b);
+        rms(&all.chain(bias(a).iter().zip(&bias(b)).map(|(a, b)| a - b)).collect::<Vec<_>>())
+    };
+    let (size, changed) = (rms(&has.weight), between(&has, own));
+    // The candidate must be a norm with other weights, and those far from its own.
+    if changed <= MUCH_OTHER * size || !roughly(apply(normed, &has, channels).into_iter(), output.iter().copied(), floor) {
+        return Vec::new();
+    }
+    let scene = site.scene;
+    let is_same = |other: &Affine| between(&has, other) <= f64::min(SAME[0] * changed, SAME[1] * size);
+    let name = |at: usize| scene.entries()[at].name.clone();
+    let recorded = |at: usize| Some(scene.load(at)?.reference.clone());
+    let vectors = || site.parameters.iter().copied().filter(|at| scene.entries()[*at].dims == [channels]);
+    let mut found = Vec::new();
+    for at in vectors() {
+        let beside = |bias: &usize| name(*bias) == name(at).replace("weight", "bias") && *bias != at;
+        let bias = vectors().find(beside).and_then(recorded);
+        let Some(weight) = recorded(at) else { continue };
+        let bias = if shape.centred { Some(bias.unwrap_or_else(|| vec![0.0; channels])) } else { None };
+        found.push((name(at), Affine { weight, bias }));
+    }
+    if !found.iter().any(|(_, other)| is_same(other)) {
+        let alike = |at: &usize| {
+            let entry = &scene.entries()[*at];
+            let lower = entry.name.to_ascii_lowercase();
+            *at != site.pair
+                && !entry.parameter
+                && entry.dims.last() == Some(&channels)
+                && ["norm", "ln"].iter().any(|word| lower.contains(word))
+        };
+        let mut near: Vec<usize> = (0..scene.entries().len()).filter(alike).collect();
+        near.sort_by_key(|at| at.abs_diff(site.pair));
+        let weights = |at: usize| Some((name(at), affine_of(&Site::new(scene, at)?, channels, shape)?));
+        found.extend(near.into_iter().take(MOST_NORMS).filter_map(weights));
+    }
+    found.retain(|(_, other)| is_same(other));
+    found.truncate(1);
+    found
+}
+
+/// Weights that are off by less may be this norm's own in another dtype.
+const MUCH_OTHER: f64 = 0.05;
+
+/// The weights of another norm of this kind, by the reference's values.
+fn affine_of(site: &Site<'_>, channels: usize, shape: Shape) -> Option<Affine> {
+    let wanted = site.scene.glimpse(site.pair)?;
+    let inputs = site.before.iter().filter(|at| site.scene.entries()[**at].dims == site.dims());
+    let promising = |input: &&usize| {
+        let given = site.scene.glimpse(**input);
+        given.is_some_and(|given| promises(&wanted, &given, shape.centred, site.floor[0]))
+    };
+    let loaded = site.load(*inputs.into_iter().find(promising)?)?;
+    let normed = normalise(&loaded.reference, channels, shape);
+    Some(regress(&normed, &site.out.reference, channels, shape.centred))
 }
 
 /// How many more floors a LayerNorm may be off because its rows' means are large beside what they spread: the rounding of the mean, a sum in

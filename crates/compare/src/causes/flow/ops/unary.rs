@@ -5,8 +5,9 @@ use crate::causes::{
     Loaded,
     array::energy,
     constants::short,
-    flow::{Site, of},
+    flow::{Site, of, own_floor},
     functions::{self, FUNCTIONS, softcap},
+    measures,
 };
 use std::sync::Arc;
 
@@ -98,13 +99,13 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, name: String, f: im
         }));
         variants.push(variant("no softcap".to_owned(), Box::new(|x| x)));
     }
+    let looseness = LOOSENESS + cancelled(site, loaded, &f);
     Learned {
         formula: format!("{name} of {of_name}"),
         inputs: vec![input],
         terms: 0,
-        // The tails of a gelu cancel: a channel that is all tail is off by ten units where the others are by one.
         work: 0,
-        looseness: 2.0,
+        looseness,
         off: [0.0; 4],
         on_some_rows: false,
         predict: over(Box::new(f)),
@@ -112,3 +113,26 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, name: String, f: im
         telling: None,
     }
 }
+
+/// Floors that a function may be off: it rounds a step or two inside.
+const LOOSENESS: f64 = 2.0;
+
+/// What rounding in single precision leaves of an input that the tails of a function cancel, `x (1 + erf x) / 2`; as vectors compute it.
+const CANCELLED: f64 = 1.0 / (1u64 << 23) as f64;
+
+/// How many more floors a function may be off because its tails cancel: a channel that is all tail, on either side, is off by many units where
+/// the others are by one. Nothing that is rounded to a coarser dtype feels it.
+fn cancelled(site: &Site<'_>, loaded: &Loaded, f: &impl Fn(f64) -> f64) -> f64 {
+    let Some(floor) = own_floor(site.scene.entries()[site.pair].dtypes[0], 0) else { return 0.0 };
+    let more = |values: &[f64]| {
+        let made: Vec<f64> = values.iter().map(|x| f(*x)).collect();
+        let off: Vec<f64> =
+            values.iter().zip(&made).map(|(x, made)| made + if made.abs() < x.abs() { CANCELLED * x } else { 0.0 }).collect();
+        let off = measures(site.dims(), &made, &off);
+        off.iter().zip(floor).map(|(off, floor)| off / floor).filter(|more| more.is_finite()).fold(0.0, f64::max)
+    };
+    (more(&loaded.reference).max(more(&loaded.candidate)) - 1.0).clamp(0.0, MOST_CANCELLED)
+}
+
+/// No more floors than that.
+const MOST_CANCELLED: f64 = 64.0;
