@@ -262,7 +262,7 @@ impl Reader<'_> {
     /// Whether most of what a plan takes for copies are copies.
     fn holds(&mut self, steps: &[Step]) -> bool {
         steps.iter().enumerate().all(|(nth, step)| match step {
-            Step::Keep { side, parts, of, why: KeepReason::Copies } if !of.is_empty() => {
+            Step::Keep { side, parts, of, why: KeepReason::Copies, .. } if !of.is_empty() => {
                 let key = format!("{:?}", &steps[..=nth]);
                 if let Some(known) = self.copies.get(&key) {
                     return *known;

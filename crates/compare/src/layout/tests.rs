@@ -123,10 +123,13 @@ fn a_copy_that_differs_takes_the_place_of_the_one_that_agrees() {
     let text = |aligned: &super::Aligned| aligned.layout.text.rsplit(": ").next().unwrap().to_owned();
     let found = settled(from_ref(&whole), &copies);
     assert_eq!(read(&*found.candidate), worse);
-    assert_eq!(text(&found), "take part 2, the furthest off of copies that differ");
+    assert_eq!(text(&found), "take part 2, the furthest off of copies that differ (parts 1, 2 are not like the other 2)");
     let found = settled(&copies, from_ref(&whole));
     assert_eq!(read(&*found.reference), worse);
-    assert_eq!(text(&found), "take part 2 of the reference, the furthest off of copies that differ");
+    assert_eq!(text(&found), "take part 2 of the reference, the furthest off of copies that differ (parts 1, 2 are not like the other 2)");
+    // The first is alone, and so the odd one.
+    let found = settled(from_ref(&whole), &[broken, whole.clone(), whole.clone()]);
+    assert_eq!(text(&found), "take part 0, the furthest off of copies that differ (part 0 is not like the other 2)");
     let same = settled(from_ref(&whole), &[whole.clone(), whole.clone()]);
     assert_eq!(text(&same), "take part 0, the others hold the same");
 }
@@ -150,7 +153,11 @@ fn of_fewer_heads_than_ranks_every_rank_is_looked_at() {
     ranks[3] = ranks[3].map(|at, value| if at == 7 { -value } else { value });
     let found = settled(from_ref(&heads), &ranks);
     assert_ne!(read(&*found.candidate), heads);
-    assert!(found.layout.text.contains("take parts 0, 3, the furthest off of copies that differ"), "{}", found.layout.text);
+    assert!(
+        found.layout.text.contains("take parts 0, 3, the furthest off of copies that differ (part 3 is not like the other 3)"),
+        "{}",
+        found.layout.text
+    );
 }
 
 #[test]
