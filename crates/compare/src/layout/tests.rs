@@ -556,6 +556,41 @@ fn partial_sums_are_added_and_copies_read_once() {
 }
 
 #[test]
+fn partial_sums_of_what_is_mostly_zero_are_no_slice_of_the_last_rank() {
+    // The last rank has all that is there and what the others must not add.
+    let few = |seed: u64| {
+        let random = Tensor::random(&[60, 48], seed);
+        random.map(
+            |at, value| if (at as u64 * 7919 + seed * 104_729).is_multiple_of(53) { (value * 64.0).round() / 64.0 } else { value * 0.0 },
+        )
+    };
+    let whole = few(1);
+    let others = [few(2), few(3), few(4)];
+    let last = whole.map(|at, value| value - others.iter().map(|part| part.values[at]).sum::<f32>());
+    let ranks = [&others[..], &[last]].concat();
+    let layout = found(from_ref(&whole), &ranks, &parts(Parts::Ranks));
+    assert_eq!(layout.text, "4 x [60, 48] -> [60, 48]: add up 4 parts");
+}
+
+#[test]
+fn a_matrix_that_is_nearly_its_own_transpose_is_turned_the_right_way() {
+    let random = Tensor::random(&[24, 24], 3);
+    let near = random.map(|at, value| random.values[at % 24 * 24 + at / 24] + value + 1e-3 * random.values[at]);
+    let turned = near.permute(&[1, 0]).shaped(&[1, 24, 24]);
+    assert_eq!(
+        found(from_ref(&near), from_ref(&turned), &parts(Parts::Unknown)).text,
+        "[1, 24, 24] -> [24, 24]: drop dim 0, swap dims 0 and 1"
+    );
+    let split = near.permute(&[1, 0]).shaped(&[24, 8, 3]);
+    assert_eq!(
+        found(from_ref(&near), from_ref(&split), &parts(Parts::Unknown)).text,
+        "[24, 8, 3] -> [24, 24]: permute dims to (1, 2, 0), merge dims 0 to 1"
+    );
+    let plain = near.shaped(&[1, 24, 24]);
+    assert_eq!(found(from_ref(&near), from_ref(&plain), &parts(Parts::Unknown)).text, "[1, 24, 24] -> [24, 24]: drop dim 0");
+}
+
+#[test]
 fn fewer_key_heads_than_ranks_are_read_once_each() {
     let keys = Tensor::random(&[2, 10, 16], 1); // two heads, eight ranks
     let ranks: Vec<Tensor> = (0..8).map(|rank| keys.take(0, &[rank / 4])).collect();
