@@ -1,7 +1,9 @@
 //! What belongs to modules that are known to be one: where `layer1.0.bn1.weight` was found in `stages.0.layer.0.normalization.weight`, the
 //! `bias` of the one is the `bias` of the other, also when its values, all of them zero or a fault, tell nothing.
 //!
-//! All pairs of a module must agree on the other, in both directions, and the shapes must be the same up to their order.
+//! A pair says that of the modules right above its tensors, and of those further up as long as what is below is called alike:
+//! `down.0.attn.1.norm1.weight` in `input.1.1.norm1.weight` is `down.0.attn.1` in `input.1.1` too. All pairs must agree on it, in both
+//! directions, and the shapes must be the same up to their order.
 
 use super::{
     rules::{Board, CANDIDATE, REFERENCE},
@@ -10,55 +12,71 @@ use super::{
 use crate::settings::Rule;
 use std::collections::HashMap;
 
-/// Less than certain: nothing of the tensor itself speaks for it but its last word and its shape.
+/// Less than certain: nothing of the tensor itself speaks for it but what it is called and its shape.
 const SCORE: f64 = 0.7;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
-    let modules = modules(board);
+    let modules = Modules::of(board);
     let found = board.unique(|side, unit| {
         let item = board.single(side, unit)?;
-        let module = module(&item.name)?;
         let name = board.name(side, unit);
         let leaf = name.param.map(str::to_owned).or_else(|| name.rest.last().cloned())?;
-        let (reference, candidate) = match side {
-            REFERENCE => (module, modules.there.get(module)?.as_deref()?),
-            _ => (modules.back.get(module)?.as_deref()?, module),
-        };
-        let mutual =
-            modules.there.get(reference)?.as_deref() == Some(candidate) && modules.back.get(candidate)?.as_deref() == Some(reference);
-        mutual.then(|| (reference.to_owned(), leaf, shape::kind(&item.shape)))
+        Some((modules.in_reference(side, &item.name)?, leaf, shape::kind(&item.shape)))
     });
     board.take_all(found, Rule::Values, SCORE);
 }
 
-/// Which module is which, `None` where its pairs disagree.
+/// Which module is which, by their segments joined with dots; `None` where pairs disagree.
+#[derive(Default)]
 struct Modules {
     there: HashMap<String, Option<String>>,
     back: HashMap<String, Option<String>>,
 }
 
-fn modules(board: &Board<'_, '_>) -> Modules {
-    let mut modules = Modules { there: HashMap::new(), back: HashMap::new() };
-    let add = |map: &mut HashMap<String, Option<String>>, from: &str, to: &str| {
-        let known = map.entry(from.to_owned()).or_insert_with(|| Some(to.to_owned()));
-        if known.as_deref() != Some(to) {
-            *known = None;
+impl Modules {
+    fn of(board: &Board<'_, '_>) -> Self {
+        let mut modules = Self::default();
+        let add = |map: &mut HashMap<String, Option<String>>, from: &str, to: &str| {
+            let known = map.entry(from.to_owned()).or_insert_with(|| Some(to.to_owned()));
+            if known.as_deref() != Some(to) {
+                *known = None;
+            }
+        };
+        for pair in &board.pairs {
+            let (&[r], &[c]) = (pair.reference.as_slice(), pair.candidate.as_slice()) else { continue };
+            let (mut r, mut c) = (above(&board.items(REFERENCE)[r].name), above(&board.items(CANDIDATE)[c].name));
+            while !r.is_empty() && !c.is_empty() {
+                let (one, other) = (r.join("."), c.join("."));
+                add(&mut modules.there, &one, &other);
+                add(&mut modules.back, &other, &one);
+                if r.pop() != c.pop() {
+                    break;
+                }
+            }
         }
-    };
-    for pair in &board.pairs {
-        let (&[r], &[c]) = (pair.reference.as_slice(), pair.candidate.as_slice()) else { continue };
-        if let (Some(r), Some(c)) = (module(&board.items(REFERENCE)[r].name), module(&board.items(CANDIDATE)[c].name)) {
-            add(&mut modules.there, r, c);
-            add(&mut modules.back, c, r);
-        }
+        modules
     }
-    modules
+
+    /// What the module of this tensor is called in the reference, when it or one above it is known.
+    fn in_reference(&self, side: usize, name: &str) -> Option<String> {
+        let segments = above(name);
+        (1..=segments.len()).rev().find_map(|known| {
+            let module = segments[..known].join(".");
+            let (map, back) = if side == REFERENCE { (&self.there, &self.back) } else { (&self.back, &self.there) };
+            let other = map.get(&module)?.as_ref()?;
+            let mutual = back.get(other)?.as_ref()? == &module;
+            let reference = if side == REFERENCE { &module } else { other };
+            mutual.then(|| [&[reference.as_str()], &segments[known..]].concat().join("."))
+        })
+    }
 }
 
-/// Everything before the last word, when there is something.
-fn module(name: &str) -> Option<&str> {
+/// The segments of a name but the last.
+fn above(name: &str) -> Vec<&str> {
     let name = name.strip_suffix(":0").unwrap_or(name);
-    name.rsplit_once(['.', '/']).map(|(module, _)| module).filter(|module| !module.is_empty())
+    let mut segments: Vec<&str> = name.split(['.', '/']).collect();
+    segments.pop();
+    segments
 }
 
 #[cfg(test)]
@@ -86,6 +104,23 @@ mod tests {
             result(&settings(&[Rule::Values]), &torch, &keras).0,
             ["alpha.weight=omega/kernel:0", "alpha.bias=omega/bias:0", "beta.weight=psi/kernel:0", "beta.bias=psi/bias:0"]
         );
+    }
+
+    #[test]
+    fn what_is_above_is_known_as_far_as_names_are_alike() {
+        let reference = Source::new()
+            .f32("down.0.attn.1.deep.to_q.weight", &[64], &noise(1))
+            .f32("down.0.attn.1.deep.norm.weight", &[64], &[1.0; 64])
+            .f32("down.0.attn.0.deep.to_q.weight", &[64], &noise(2))
+            .f32("down.0.attn.0.deep.norm.weight", &[64], &[1.0; 64]);
+        let candidate = Source::new()
+            .f32("input.1.1.deep.norm.weight", &[64], &[1.0; 64])
+            .f32("input.1.1.deep.to_q.weight", &[64], &noise(1))
+            .f32("input.0.1.deep.norm.weight", &[64], &[1.0; 64])
+            .f32("input.0.1.deep.to_q.weight", &[64], &noise(2));
+        let (pairs, _) = result(&settings(&[Rule::Values]), &reference, &candidate);
+        assert!(pairs.contains(&"down.0.attn.1.deep.norm.weight=input.1.1.deep.norm.weight".to_owned()), "{pairs:?}");
+        assert!(pairs.contains(&"down.0.attn.0.deep.norm.weight=input.0.1.deep.norm.weight".to_owned()), "{pairs:?}");
     }
 
     #[test]
