@@ -276,7 +276,7 @@ fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Set
         reference: side(reference, &pair.reference),
         candidate: side(candidate, &pair.candidate),
         only_equal,
-        convention: convention(name, &candidate.items()[pair.candidate[0]].name),
+        convention: convention(name, &candidate.items()[pair.candidate[0]].name).or(pair.turned.then_some(Convention::Turned)),
     }
 }
 
@@ -367,7 +367,8 @@ pub fn merge(
     }
     let mut judge = Judge::default();
     let mut longest = 0;
-    let checkpoints = is_checkpoint(reference) && (*alone || is_checkpoint(candidate));
+    // What is a partner of a parameter is one.
+    let checkpoints = is_checkpoint(reference) || is_checkpoint(candidate);
     for (pair, part) in plan.pairs.iter().zip(parts) {
         if *alone {
             // Pairs of one source follow from each other in no way.
@@ -465,6 +466,7 @@ fn is_parameter(item: &crate::side::Item) -> bool {
 
 /// What a name ends with, in any family's spelling.
 fn last_word(name: &str) -> &str {
+    let name = name.strip_suffix(":0").unwrap_or(name);
     name.rsplit(['.', '/', ':']).next().unwrap_or_default()
 }
 
@@ -473,7 +475,14 @@ fn last_word(name: &str) -> &str {
 fn is_checkpoint(side: &Side<'_>) -> bool {
     let kept = |item: &crate::side::Item| {
         let last = last_word(&item.name);
-        KEPT.contains(&last) || last.ends_with("_weight") || item.name.contains(".experts.") || item.name.contains("/experts/")
+        let ends = ["_weight", "_embedding", "_embeddings", "_token", "_bias", "_weights", "_projection", "_table"];
+        let within = [".experts.", "/experts/"];
+        // What an exporter to ONNX made of weights has lost its name; nothing that was computed is in such a file.
+        let anonymous = item.name.starts_with("onnx::");
+        KEPT.contains(&last)
+            || anonymous
+            || ends.iter().any(|end| last.ends_with(end))
+            || within.iter().any(|part| item.name.contains(part))
     };
     let told = |item: &crate::side::Item| item.meta.as_ref().is_some_and(|meta| meta.get("role").is_some() || meta.get("param").is_some());
     let items = side.items();
@@ -481,7 +490,7 @@ fn is_checkpoint(side: &Side<'_>) -> bool {
 }
 
 /// What else checkpoints hold.
-const KEPT: [&str; 18] = [
+const KEPT: [&str; 28] = [
     "scale",
     "scales",
     "qzeros",
@@ -500,6 +509,16 @@ const KEPT: [&str; 18] = [
     "input_scale",
     "weight_scale_inv",
     "e_score_correction_bias",
+    "moving_mean",
+    "moving_variance",
+    "_mean",
+    "_variance",
+    "mean",
+    "var",
+    "logit_scale",
+    "cls",
+    "proj",
+    "time_decay",
 ];
 
 fn leftovers(left: &[Leftover], side: &Side<'_>, other: &Side<'_>) -> Vec<LeftoverReport> {

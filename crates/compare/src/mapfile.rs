@@ -285,7 +285,8 @@ mod tests {
         assert_eq!(parse("a,b\n\n\"c,d\n").unwrap_err().to_string(), "line 3 of the map opens a quote that never closes");
         assert_eq!(parse("a,\n").unwrap_err().to_string(), "line 1 of the map has an empty name");
         assert_eq!(parse("\"a\"b,c\n").unwrap_err().to_string(), "line 1 of the map has text after a closing quote");
-        assert!(matches!(parse("{\"a\": 1}"), Err(MapError::Json(_))));
+        let error = parse("{\"a\": 1}").unwrap_err().to_string();
+        assert_eq!(error, "the map is not the JSON expected: names are a string or a list of strings at line 1 column 8");
         assert!(matches!(parse("{\"pairs\": [{\"reference\": \"a\", \"candidat\": \"b\"}]}"), Err(MapError::Json(_))));
         assert!(matches!(parse("[1]"), Err(MapError::Json(_))));
     }

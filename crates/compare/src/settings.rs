@@ -67,7 +67,7 @@ pub struct MapEntry {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "names are a string or a list of strings")]
 pub enum Names {
     One(String),
     Many(Vec<String>),

@@ -67,6 +67,13 @@ fn by_convention(convention: Convention, reference: &View, candidate: &View) -> 
     let mut plans = vec![Vec::new()];
     match (convention, dims) {
         (Convention::Turned, [rows, columns]) if rows == columns && *rows > 1 => plans.push(vec![Step::Permute { order: vec![1, 0] }]),
+        // Kernels of convolutions: height, width, in, out on one side, out, in, height, width on the other.
+        (Convention::Turned, [_, _, _, _]) => {
+            let orders = [vec![3, 2, 0, 1], vec![2, 3, 1, 0]].into_iter();
+            let fits =
+                |order: &Vec<usize>| order.iter().zip(dims).all(|(from, dim)| dims[*from] == *dim) && dims.iter().any(|dim| *dim > 1);
+            plans.extend(orders.filter(fits).map(|order| vec![Step::Permute { order }]));
+        }
         (Convention::Turned, _) => {}
         (Convention::Interleaved(which), dims) => {
             for (axis, dim) in dims.iter().enumerate() {

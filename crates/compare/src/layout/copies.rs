@@ -2,7 +2,7 @@
 //!
 //! A layout that reads one of several copies says so, and that has to be true: a rank that went wrong alone would otherwise be called
 //! identical. So every copy is read once. Where one differs, the copy furthest from the other side is compared in place of the first, and
-//! the step says why.
+//! the step says why, and which ones are not like most of the others.
 
 use super::{Aligned, Evidence, Incomparable, KeepReason, Layout, LayoutError, Step, Which, steps};
 use twinscope_measure::{Options, Totals, totals_watched};
@@ -19,7 +19,7 @@ pub(crate) fn settle(
     let mut layout = aligned.layout.clone();
     let mut changed = false;
     for nth in 0..layout.steps.len() {
-        let Step::Keep { side, parts, of, why: KeepReason::Copies } = layout.steps[nth].clone() else { continue };
+        let Step::Keep { side, parts, of, why: KeepReason::Copies, .. } = layout.steps[nth].clone() else { continue };
         let views = if side == Which::Reference { reference } else { candidate };
         let Some(views) = steps::parts_after(&layout.steps[..nth], side, views) else { continue };
         let Some(odd) = odd_ones(&views, &parts, &of, go_on)? else { return Ok(None) };
@@ -33,6 +33,12 @@ pub(crate) fn settle(
             return Err(Incomparable { reference: shapes(reference), candidate: shapes(candidate) }.into());
         }
         for (place, copies) in odd {
+            let others: Vec<usize> = copies.iter().map(|(_, copy)| *copy).collect();
+            let group: Vec<usize> = (0..views.len()).filter(|part| of.get(*part) == Some(&place) || others.contains(part)).collect();
+            let Some(few) = minority(&views, &group, others, go_on)? else { return Ok(None) };
+            if let Step::Keep { differ, .. } = &mut layout.steps[nth] {
+                differ.extend(few);
+            }
             let mut best = (Distance::NONE, parts[place]);
             for copy in std::iter::once(parts[place]).chain(copies.into_iter().map(|(_, copy)| copy)) {
                 let with = replaced(&layout, nth, place, copy);
@@ -50,6 +56,28 @@ pub(crate) fn settle(
         return Ok(Some(aligned));
     }
     steps::aligned(layout.steps, reference, candidate, layout.by).map(Some)
+}
+
+/// Of copies of one part, those that are not like most of them; `odd` are those that are not like the part that was kept. `None` when stopped.
+fn minority(
+    views: &[Assembly],
+    group: &[usize],
+    odd: Vec<usize>,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<Vec<usize>>, LayoutError> {
+    if odd.len() * 2 <= group.len() {
+        return Ok(Some(odd));
+    }
+    // It may be the kept one that is alone.
+    let mut alike = vec![odd[0]];
+    for part in &odd[1..] {
+        let Some(found) = distance(bare(&views[odd[0]]), bare(&views[*part]), go_on)? else { return Ok(None) };
+        if found == Distance::NONE {
+            alike.push(*part);
+        }
+    }
+    let most = alike.len() * 2 > group.len();
+    Ok(Some(if most { group.iter().copied().filter(|part| !alike.contains(part)).collect() } else { odd }))
 }
 
 fn replaced(layout: &Layout, nth: usize, place: usize, copy: usize) -> Vec<Step> {

@@ -153,7 +153,7 @@ impl Dims {
                 true => (KeepReason::Order, Vec::new()),
                 false => (KeepReason::Copies, copy_of(&ranks, &declared, &kept)),
             };
-            steps.push(Step::Keep { side, parts: kept, of, why });
+            steps.push(Step::Keep { side, parts: kept, of, why, differ: Vec::new() });
         }
         for (axis, sharding) in declared {
             let parts = size_of(&sharding.axis);
@@ -279,7 +279,7 @@ mod tests {
             dims("b s[cp:zigzag] h[tp] d").assemble(side, 4, &ranks).unwrap(),
             [
                 // cp first here, so its parts are made neighbours.
-                Step::Keep { side, parts: vec![0, 2, 1, 3], of: vec![], why: KeepReason::Order },
+                Step::Keep { side, parts: vec![0, 2, 1, 3], of: vec![], why: KeepReason::Order, differ: Vec::new() },
                 Step::Concat { side, axis: 1, parts: 2 },
                 Step::Reorder { side, axis: 1, order: Order::Zigzag { ranks: 2 } },
                 Step::Concat { side, axis: 2, parts: 2 },
@@ -287,11 +287,14 @@ mod tests {
         );
         assert_eq!(
             dims("t h[tp:partial] # cp:replicated").assemble(side, 4, &ranks).unwrap(),
-            [Step::Keep { side, parts: vec![0, 1], of: vec![0, 1, 0, 1], why: KeepReason::Copies }, Step::Sum { side, parts: 2 }]
+            [
+                Step::Keep { side, parts: vec![0, 1], of: vec![0, 1, 0, 1], why: KeepReason::Copies, differ: Vec::new() },
+                Step::Sum { side, parts: 2 }
+            ]
         );
         assert_eq!(
             dims("t h # tp:replicated").assemble(side, 4, &[]).unwrap(),
-            [Step::Keep { side, parts: vec![0], of: vec![0; 4], why: KeepReason::Copies }]
+            [Step::Keep { side, parts: vec![0], of: vec![0; 4], why: KeepReason::Copies, differ: Vec::new() }]
         );
         assert_eq!(dims("t h").assemble(side, 4, &[]), None);
     }

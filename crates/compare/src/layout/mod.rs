@@ -72,6 +72,9 @@ pub enum Step {
         of: Vec<usize>,
         #[serde(default)]
         why: KeepReason,
+        /// The parts that are not like most of the copies of the same; empty where all are.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        differ: Vec<usize>,
     },
     /// Every part becomes several along an axis: the queries, keys and values that a rank holds.
     Divide {

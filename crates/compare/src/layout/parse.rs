@@ -94,7 +94,7 @@ fn step(name: &str, arguments: &str) -> Result<Step, StepsError> {
         ("concat", _) => return Err(takes("an axis, and how many parts if not all")),
         ("sum", [] | [_]) => Step::Sum { side, parts: places.first().copied().unwrap_or(0) },
         ("sum", _) => return Err(takes("nothing, or how many parts")),
-        ("keep", [_, ..]) => Step::Keep { side, parts: places, of: Vec::new(), why: KeepReason::User },
+        ("keep", [_, ..]) => Step::Keep { side, parts: places, of: Vec::new(), why: KeepReason::User, differ: Vec::new() },
         ("keep", _) => return Err(takes("the numbers of the parts")),
         ("divide", [_, sizes @ ..]) if !sizes.is_empty() => Step::Divide { side, axis: places[0], sizes: sizes.to_vec() },
         ("divide", _) => return Err(takes("an axis and the sizes that each part is divided into")),

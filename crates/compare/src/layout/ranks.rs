@@ -88,7 +88,7 @@ fn replicated(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
                 let concat = Step::Concat { side, axis, parts: parts.len() };
                 let steps = vec![
                     Step::Divide { side, axis, sizes: sizes.clone() },
-                    Step::Keep { side, parts, of, why: KeepReason::Copies },
+                    Step::Keep { side, parts, of, why: KeepReason::Copies, differ: Vec::new() },
                     concat,
                 ];
                 all.push(Whole { steps, dims, cost: REPLICATED + queries as u32, joined: None, replicated: true });
@@ -111,7 +111,7 @@ fn pieces_of_ranks(shapes: &[&[u64]], ranks: usize, side: Which) -> Vec<Whole> {
             let left: Vec<&[u64]> = parts.iter().map(|part| shapes[*part]).collect();
             let Some((dims, _)) = joined(&left, axis) else { continue };
             let concat = Step::Concat { side, axis, parts: parts.len() };
-            let steps = vec![Step::Keep { side, parts, of, why: KeepReason::Copies }, concat];
+            let steps = vec![Step::Keep { side, parts, of, why: KeepReason::Copies, differ: Vec::new() }, concat];
             all.push(Whole { steps, dims, cost: REPLICATED + axis as u32, joined: None, replicated: true });
         }
     }
@@ -136,7 +136,11 @@ fn kept(pieces: usize, ranks: usize, step: impl Fn(usize) -> usize, at: impl Fn(
 fn of_equal_ranks(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
     let whole = |steps, dims, cost| Whole { steps, dims, cost, joined: None, replicated: false };
     let mut all = vec![
-        whole(vec![Step::Keep { side, parts: vec![0], of: vec![0; count], why: KeepReason::Copies }], shape.to_vec(), COPIES),
+        whole(
+            vec![Step::Keep { side, parts: vec![0], of: vec![0; count], why: KeepReason::Copies, differ: Vec::new() }],
+            shape.to_vec(),
+            COPIES,
+        ),
         whole(vec![Step::Sum { side, parts: count }], shape.to_vec(), SUM),
     ];
     for inner in (2..count).filter(|inner| count.is_multiple_of(*inner)) {
@@ -146,7 +150,7 @@ fn of_equal_ranks(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
             let mut dims = shape.to_vec();
             dims[axis] = dims[axis].saturating_mul(outer as u64);
             let of = (0..count).map(|part| part / inner).collect();
-            let keep = Step::Keep { side, parts: (0..count).step_by(inner).collect(), of, why: KeepReason::Copies };
+            let keep = Step::Keep { side, parts: (0..count).step_by(inner).collect(), of, why: KeepReason::Copies, differ: Vec::new() };
             all.push(whole(vec![keep, Step::Concat { side, axis, parts: outer }], dims, DUPLICATES + axis as u32));
             for across in (0..shape.len()).filter(|across| *across != axis) {
                 let mut dims = shape.to_vec();

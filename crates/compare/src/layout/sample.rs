@@ -5,9 +5,11 @@
 //! nothing agrees (a scale, a sign, a bias in between), the correlation of the ranks decides.
 //!
 //! A plan is worse than the best when the mean difference is beyond four standard errors; of those that are not, the simplest is
-//! taken. Plans that lost are not read again, so the larger samples are for close races.
+//! taken whose values are not [`FINER`] times as far off as the best's: a matrix that is nearly its own transpose, or nearly all zero, agrees
+//! nearly as well turned. Plans that lost are not read again, so the larger samples are for close races.
 
 use super::{Evidence, KeepReason, LayoutError, Step, Which, permute::Way, steps};
+use crate::noise::unit_roundoff;
 use std::collections::HashMap;
 use twinscope_tensor::{Operand, ReadError, View};
 
@@ -28,6 +30,10 @@ const LEAD: f64 = 0.1;
 const HOPEFUL: f64 = 0.1;
 /// Plans up to these costs race together.
 const PRICES: [u32; 3] = [35, 75, u32::MAX];
+/// Plans that agree alike are told apart when the one is this many times as far off as the other: rounding varies less.
+const FINER: f64 = 4.0;
+/// Unit roundoffs that values which are the same up to rounding are off by, on average.
+const ROUNDED: f64 = 16.0;
 /// Rank correlation that is not by chance, and the lead that separates two plans.
 const CORRELATED: f64 = 0.5;
 const CORRELATION_LEAD: f64 = 0.1;
@@ -70,13 +76,14 @@ struct Read {
 
 /// The plan to take; `plans` are sorted by cost. `None` when none of them can be carried out.
 ///
-/// Simple plans race first. One that agrees nearly everywhere is not raced against the many that are less simple.
+/// Simple plans race first. One that agrees nearly everywhere, up to rounding, is not raced against the many that are less simple.
 pub(super) fn choose(plans: &[Way], reference: &[View], candidate: &[View]) -> Result<Option<Choice>, LayoutError> {
     let mut reader = Reader { reference, candidate, places: HashMap::new(), copies: HashMap::new() };
     let (mut choice, mut done) = (None, 0);
     // When there were more plans than are listed, the right one may be missing and its neighbours agree here and there.
     let complete = plans.len() < MOST_PLANS;
     let least = if complete { CONVINCING } else { BEYOND_DOUBT };
+    let unit = reference.iter().chain(candidate).filter_map(|view| unit_roundoff(view.dtype())).fold(0.0, f64::max);
     for price in PRICES {
         let end = plans.partition_point(|plan| plan.cost <= price);
         if end == done {
@@ -85,7 +92,8 @@ pub(super) fn choose(plans: &[Way], reference: &[View], candidate: &[View]) -> R
         done = end;
         let (found, clear) = race(&plans[..end], &mut reader, least);
         choice = found;
-        if clear {
+        // Further off than rounding, a less simple plan may be the one that is meant.
+        if clear.is_some_and(|off| off <= ROUNDED * unit) {
             break;
         }
     }
@@ -98,8 +106,8 @@ pub(super) fn choose(plans: &[Way], reference: &[View], candidate: &[View]) -> R
     Ok(choice)
 }
 
-/// The best of these plans, and whether it is beyond doubt.
-fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, bool) {
+/// The best of these plans and, when it is beyond doubt, how far off it is.
+fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, Option<f64>) {
     let mut alive: Vec<usize> = (0..plans.len()).collect();
     let mut simplest = None;
     let mut reads: Vec<(usize, Read)> = Vec::new();
@@ -117,9 +125,10 @@ fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, 
             break;
         }
     }
+    keep_the_finest(&mut reads);
     // Of plans that agree alike, one whose copies are copies: the first rank agrees with the first rank however the others are put together.
     let holding = reads.iter().position(|(plan, _)| reader.holds(&plans[*plan].steps));
-    let (Some(simplest), Some((first, read))) = (simplest, reads.get(holding.unwrap_or(0))) else { return (None, false) };
+    let (Some(simplest), Some((first, read))) = (simplest, reads.get(holding.unwrap_or(0))) else { return (None, None) };
     let above = above_chance(read);
     let (agrees, holds) = (above > least, holding.is_some());
     // Several plans may agree alike, as ways to write the same one do: the values then stand behind the simplest.
@@ -129,11 +138,11 @@ fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, 
     };
     // In a small tensor a neighbouring plan may be right in most places; nothing less than everywhere is beyond doubt.
     let clear = if read.all { above >= 1.0 } else { above > BEYOND_DOUBT };
-    (Some(choice), clear && holds)
+    (Some(choice), (clear && holds).then(|| off(read)))
 }
 
 fn constant(values: &[f64]) -> bool {
-    values.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits())
+    values.windows(2).all(|pair| bits(pair[0]) == bits(pair[1]))
 }
 
 /// Leaves the reads that are not clearly worse than the best.
@@ -144,6 +153,29 @@ fn keep_the_best(reads: &mut Vec<(usize, Read)>) {
     let keep: Vec<bool> = scores.iter().map(|score| !clearly_worse(best, score, all)).collect();
     let mut keep = keep.into_iter();
     reads.retain(|_| keep.next().unwrap_or(false));
+}
+
+/// Of reads that agree alike, leaves those that are not much further off than the nearest.
+fn keep_the_finest(reads: &mut Vec<(usize, Read)>) {
+    let off: Vec<f64> = reads.iter().map(|(_, read)| off(read)).collect();
+    let least = off.iter().copied().fold(f64::INFINITY, f64::min);
+    let mut off = off.into_iter();
+    reads.retain(|_| off.next().is_some_and(|off| off <= FINER * least));
+}
+
+/// The mean difference of what is finite on both sides, relative to the mean size; what is not finite on one side alone is as far off as a
+/// stranger.
+fn off(read: &Read) -> f64 {
+    let (mut off, mut size) = (0.0, 0.0);
+    let typical = median(&read.reference);
+    for (r, c) in read.reference.iter().zip(&read.candidate) {
+        match (r.is_finite(), c.is_finite()) {
+            (true, true) => (off, size) = (off + (c - r).abs(), size + r.abs()),
+            (false, false) if r.total_cmp(c).is_eq() || r.is_nan() && c.is_nan() => {}
+            _ => (off, size) = (off + typical, size + typical),
+        }
+    }
+    if off == 0.0 { 0.0 } else { off / size }
 }
 
 fn clearly_worse(best: &[f64], other: &[f64], all: bool) -> bool {
@@ -262,7 +294,7 @@ impl Reader<'_> {
     /// Whether most of what a plan takes for copies are copies.
     fn holds(&mut self, steps: &[Step]) -> bool {
         steps.iter().enumerate().all(|(nth, step)| match step {
-            Step::Keep { side, parts, of, why: KeepReason::Copies } if !of.is_empty() => {
+            Step::Keep { side, parts, of, why: KeepReason::Copies, .. } if !of.is_empty() => {
                 let key = format!("{:?}", &steps[..=nth]);
                 if let Some(known) = self.copies.get(&key) {
                     return *known;
@@ -329,7 +361,7 @@ fn places(reference: &dyn Operand, want: usize) -> Places {
     if let Some(common) = most_common(&found) {
         let mut many = if len <= (want * SEARCHED) as u64 { (0..len).collect() } else { scattered(len, want * SEARCHED) };
         let all = values(reference, &many);
-        let rare: Vec<bool> = all.chunks(per).map(|item| item.iter().any(|value| value.to_bits() != common)).collect();
+        let rare: Vec<bool> = all.chunks(per).map(|item| item.iter().any(|value| bits(*value) != common)).collect();
         let mut rares: Vec<u64> = many.iter().zip(&rare).filter(|(_, rare)| **rare).map(|(place, _)| *place).collect();
         thin(&mut rares, want - want / 4);
         let mut nth = 0;
@@ -351,13 +383,18 @@ fn thin(items: &mut Vec<u64>, most: usize) {
 
 /// The bits of a value that more than half of all have.
 fn most_common(values: &[f64]) -> Option<u64> {
-    let mut bits: Vec<u64> = values.iter().map(|value| value.to_bits()).collect();
-    let middle = bits.len() / 2;
-    if bits.is_empty() {
+    let mut all: Vec<u64> = values.iter().map(|value| bits(*value)).collect();
+    let middle = all.len() / 2;
+    if all.is_empty() {
         return None;
     }
-    let candidate = *bits.select_nth_unstable(middle).1;
-    (bits.iter().filter(|other| **other == candidate).count() * 2 > bits.len()).then_some(candidate)
+    let candidate = *all.select_nth_unstable(middle).1;
+    (all.iter().filter(|other| **other == candidate).count() * 2 > all.len()).then_some(candidate)
+}
+
+/// Both zeros are one value: what is masked by a product has as many of the one as of the other.
+fn bits(value: f64) -> u64 {
+    (value + 0.0).to_bits()
 }
 
 /// Fixed places without a period: the same ones on every machine, in ascending order because that is how files are read best.
@@ -404,6 +441,25 @@ mod tests {
     }
 
     #[test]
+    fn of_plans_that_agree_alike_the_finer_is_left() {
+        let read = |off: f64| {
+            let reference: Vec<f64> = (1..=100).map(f64::from).collect();
+            Read { candidate: reference.iter().map(|r| r * (1.0 + off)).collect(), reference, all: false }
+        };
+        let left = |offs: &[f64]| {
+            let mut reads: Vec<(usize, Read)> = offs.iter().map(|off| read(*off)).enumerate().collect();
+            keep_the_finest(&mut reads);
+            reads.iter().map(|(plan, _)| *plan).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&[1e-3, 0.0, 1e-3, 0.0]), [1, 3]);
+        assert_eq!(left(&[1e-3, 1e-6]), [1]);
+        assert_eq!(left(&[3e-3, 1e-3, 5e-3]), [0, 1], "what rounding may be");
+        let mut odd = read(0.0);
+        odd.candidate[3] = f64::NAN;
+        assert!(off(&odd) > 0.0 && off(&read(0.0)) == 0.0);
+    }
+
+    #[test]
     fn ranks_share_places() {
         assert_eq!(ranks(&[3.0, 1.0, 3.0, 2.0]), [3.0, 0.5, 3.0, 1.5]);
         assert!((rank_correlation(&[1.0, 2.0, 3.0, 4.0], &[-1.0, -2.0, -30.0, -31.0]) + 1.0).abs() < 1e-12);
@@ -412,7 +468,8 @@ mod tests {
 
     #[test]
     fn the_rare_values_of_a_sparse_tensor_are_found() {
-        let bytes: Vec<u8> = (0..40_000u32).flat_map(|at| if at % 97 == 5 { at as f32 } else { 0.0 }.to_le_bytes()).collect();
+        let zero = |at: u32| if at.is_multiple_of(2) { 0.0 } else { -0.0 };
+        let bytes: Vec<u8> = (0..40_000u32).flat_map(|at| if at % 97 == 5 { at as f32 } else { zero(at) }.to_le_bytes()).collect();
         let view = View::new(twinscope_tensor::DType::F32, [40_000].into(), bytes.into()).unwrap();
         let places = places(&view, 512);
         assert_eq!(places.flat.len(), 512);

@@ -123,10 +123,13 @@ fn a_copy_that_differs_takes_the_place_of_the_one_that_agrees() {
     let text = |aligned: &super::Aligned| aligned.layout.text.rsplit(": ").next().unwrap().to_owned();
     let found = settled(from_ref(&whole), &copies);
     assert_eq!(read(&*found.candidate), worse);
-    assert_eq!(text(&found), "take part 2, the furthest off of copies that differ");
+    assert_eq!(text(&found), "take part 2, the furthest off of copies that differ (parts 1, 2 are not like the other 2)");
     let found = settled(&copies, from_ref(&whole));
     assert_eq!(read(&*found.reference), worse);
-    assert_eq!(text(&found), "take part 2 of the reference, the furthest off of copies that differ");
+    assert_eq!(text(&found), "take part 2 of the reference, the furthest off of copies that differ (parts 1, 2 are not like the other 2)");
+    // The first is alone, and so the odd one.
+    let found = settled(from_ref(&whole), &[broken, whole.clone(), whole.clone()]);
+    assert_eq!(text(&found), "take part 0, the furthest off of copies that differ (part 0 is not like the other 2)");
     let same = settled(from_ref(&whole), &[whole.clone(), whole.clone()]);
     assert_eq!(text(&same), "take part 0, the others hold the same");
 }
@@ -150,7 +153,11 @@ fn of_fewer_heads_than_ranks_every_rank_is_looked_at() {
     ranks[3] = ranks[3].map(|at, value| if at == 7 { -value } else { value });
     let found = settled(from_ref(&heads), &ranks);
     assert_ne!(read(&*found.candidate), heads);
-    assert!(found.layout.text.contains("take parts 0, 3, the furthest off of copies that differ"), "{}", found.layout.text);
+    assert!(
+        found.layout.text.contains("take parts 0, 3, the furthest off of copies that differ (part 3 is not like the other 3)"),
+        "{}",
+        found.layout.text
+    );
 }
 
 #[test]
@@ -546,6 +553,41 @@ fn partial_sums_are_added_and_copies_read_once() {
         let layout = found(from_ref(&whole), &vec![whole.clone(); ranks as usize], &parts(Parts::Ranks));
         assert_eq!(layout.text, format!("{ranks} x [16, 24] -> [16, 24]: take part 0, the others hold the same"));
     }
+}
+
+#[test]
+fn partial_sums_of_what_is_mostly_zero_are_no_slice_of_the_last_rank() {
+    // The last rank has all that is there and what the others must not add.
+    let few = |seed: u64| {
+        let random = Tensor::random(&[60, 48], seed);
+        random.map(
+            |at, value| if (at as u64 * 7919 + seed * 104_729).is_multiple_of(53) { (value * 64.0).round() / 64.0 } else { value * 0.0 },
+        )
+    };
+    let whole = few(1);
+    let others = [few(2), few(3), few(4)];
+    let last = whole.map(|at, value| value - others.iter().map(|part| part.values[at]).sum::<f32>());
+    let ranks = [&others[..], &[last]].concat();
+    let layout = found(from_ref(&whole), &ranks, &parts(Parts::Ranks));
+    assert_eq!(layout.text, "4 x [60, 48] -> [60, 48]: add up 4 parts");
+}
+
+#[test]
+fn a_matrix_that_is_nearly_its_own_transpose_is_turned_the_right_way() {
+    let random = Tensor::random(&[24, 24], 3);
+    let near = random.map(|at, value| random.values[at % 24 * 24 + at / 24] + value + 1e-3 * random.values[at]);
+    let turned = near.permute(&[1, 0]).shaped(&[1, 24, 24]);
+    assert_eq!(
+        found(from_ref(&near), from_ref(&turned), &parts(Parts::Unknown)).text,
+        "[1, 24, 24] -> [24, 24]: drop dim 0, swap dims 0 and 1"
+    );
+    let split = near.permute(&[1, 0]).shaped(&[24, 8, 3]);
+    assert_eq!(
+        found(from_ref(&near), from_ref(&split), &parts(Parts::Unknown)).text,
+        "[24, 8, 3] -> [24, 24]: permute dims to (1, 2, 0), merge dims 0 to 1"
+    );
+    let plain = near.shaped(&[1, 24, 24]);
+    assert_eq!(found(from_ref(&near), from_ref(&plain), &parts(Parts::Unknown)).text, "[1, 24, 24] -> [24, 24]: drop dim 0");
 }
 
 #[test]

@@ -32,14 +32,14 @@ pub(super) fn step(step: &Step) -> String {
         Step::Merge { axis, count } => format!("merge dims {axis} to {}", axis + count.saturating_sub(1)),
         Step::Concat { side, axis, parts } => format!("concatenate {} along dim {axis}", some_parts(*side, *parts)),
         Step::Sum { side, parts } => format!("add up {}", some_parts(*side, *parts)),
-        Step::Keep { side, parts, why, .. } => {
+        Step::Keep { side, parts, of: copies, why, differ } => {
             let kept = match parts.as_slice() {
                 [one] => format!("take part {one}{}", of(*side)),
                 many => format!("take parts {}{}", list(many, ", "), of(*side)),
             };
             match why {
                 KeepReason::Copies => format!("{kept}, the others hold the same"),
-                KeepReason::Furthest => format!("{kept}, the furthest off of copies that differ"),
+                KeepReason::Furthest => format!("{kept}, the furthest off of copies that differ{}", odd_ones(differ, copies.len())),
                 KeepReason::Order | KeepReason::User => kept,
             }
         }
@@ -64,6 +64,18 @@ pub(super) fn step(step: &Step) -> String {
             }
         }
         Step::Flatten => "both read as one row, for want of anything better".to_owned(),
+    }
+}
+
+/// ` (part 2 is not like the other 3)`
+fn odd_ones(differ: &[usize], copies: usize) -> String {
+    let others = copies.saturating_sub(differ.len());
+    match differ {
+        [] => String::new(),
+        _ if others == 0 => format!(" (parts {} are not alike)", list(differ, ", ")),
+        [one] if others == 1 => format!(" (part {one} is not like the other one)"),
+        [one] => format!(" (part {one} is not like the other {others})"),
+        many => format!(" (parts {} are not like the other {others})", list(many, ", ")),
     }
 }
 

@@ -11,7 +11,7 @@ pub fn all_pairs<'a>(side: &'a Side<'_>) -> impl Iterator<Item = Pair> + 'a {
     (0..items.len()).flat_map(move |one| {
         (one + 1..items.len()).map(move |other| {
             let score = if items[one].shape == items[other].shape { 1.0 } else { 0.0 };
-            Pair { reference: vec![one], candidate: vec![other], rule: Rule::Shape, score }
+            Pair { reference: vec![one], candidate: vec![other], rule: Rule::Shape, score, turned: false }
         })
     })
 }
@@ -38,7 +38,7 @@ pub fn rank_by_sketch(side: &Side<'_>, limit: usize) -> Vec<Pair> {
     }
     ranked.sort_by(before);
     ranked.truncate(limit);
-    let pair = |(score, one, other)| Pair { reference: vec![one], candidate: vec![other], rule: Rule::Values, score };
+    let pair = |(score, one, other)| Pair { reference: vec![one], candidate: vec![other], rule: Rule::Values, score, turned: false };
     ranked.into_iter().map(pair).collect()
 }
 

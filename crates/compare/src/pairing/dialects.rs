@@ -2,33 +2,89 @@
 //!
 //! T5 numbers the parts of a block (`layer.1.layer_norm` is the norm of attention to the encoder in a decoder and of the feed-forward in an
 //! encoder), attention to the encoder has a name of its own in each family, Megatron's grouped experts carry their number at the end
-//! (`weight7`), MLX calls them `switch_mlp`, and what a feed-forward with a gate calls `fc`, `w1` or `gate` only its other names tell.
+//! (`weight7`), MLX calls them `switch_mlp`, Flax numbers the modules of a block (`LayerNorm_2`), and what a feed-forward with a gate calls
+//! `fc`, `w1` or `gate` only its other names tell.
 
 use std::borrow::Cow;
 
-/// Attention to the encoder, as one segment: `encoder.attn` is the encoder's own attention.
-const CROSS: &[&str] = &["encoder_attn", "EncDecAttention", "crossattention", "cross_attention", "inter_attention"];
+/// Segments, or how they begin, and what they are elsewhere; the first that is there counts. Attention to the encoder is one segment:
+/// `encoder.attn` is the encoder's own attention. The gate of shared experts is no part of their feed-forward.
+const SEGMENTS: &[(&str, &str)] = &[
+    ("encoder_attn", "cross_attn"),
+    ("EncDecAttention", "cross_attn"),
+    ("crossattention", "cross_attn"),
+    ("cross_attention", "cross_attn"),
+    ("inter_attention", "cross_attn"),
+    ("encoder_decoder_attention", "cross_attn"),
+    ("pre_cross_attention_layer_norm", "cross_attn_norm"),
+    ("shared_expert_gate", "shared_gate"),
+    ("shared_experts.gate_weight", "shared_gate.weight"),
+    ("ffn_gate_inp_shexp", "ffn_shared_gate"),
+];
+
+/// What the tower of pictures is called, behind `model.` or not, the longest first.
+const VISION: &[&str] = &[
+    "vision_tower.vision_model.encoder.",
+    "vision_tower.vision_model.",
+    "vision_model.encoder.",
+    "vision_model.",
+    "visual.transformer.",
+    "visual.",
+];
 
 /// Parts of a T5 block, each in a numbered layer of its own.
 const T5: &[(&str, &str)] =
     &[("SelfAttention", "self_attn"), ("EncDecAttention", "cross_attn"), ("DenseReluDense", "mlp"), ("DenseGatedActDense", "mlp")];
 
 pub(super) fn plain(name: &str) -> Cow<'_, str> {
+    // TensorFlow's first output of a variable, and what torch's tracers put in front.
+    let name = name.strip_suffix(":0").unwrap_or(name);
+    let name = name.strip_prefix("L__self___").unwrap_or(name);
     let coder = name.strip_prefix("enc.").map(|rest| format!("encoder.{rest}"));
     let coder = coder.or_else(|| name.strip_prefix("dec.").map(|rest| format!("decoder.{rest}")));
     let mut name = coder.map_or(Cow::Borrowed(name), Cow::Owned);
-    if let Some(plain) = t5(&name).or_else(|| grouped_experts(&name)).or_else(|| switched(&name)) {
+    if let Some(plain) =
+        t5(&name).or_else(|| grouped_experts(&name)).or_else(|| switched(&name)).or_else(|| flax(&name)).or_else(|| pictures(&name))
+    {
         name = Cow::Owned(plain);
     }
+    // Keras: `layer_._3`.
+    if name.contains("_._") {
+        name = Cow::Owned(name.replace("_._", "_"));
+    }
     // Only where a segment begins.
-    let place = |word: &&'static str| {
-        let at = name.find(*word)?;
-        (at == 0 || matches!(name.as_bytes()[at - 1], b'.' | b'/')).then_some(at..at + word.len())
+    let place = |(word, plain): &(&str, &'static str)| {
+        let at = name.find(word)?;
+        (at == 0 || matches!(name.as_bytes()[at - 1], b'.' | b'/')).then_some((at..at + word.len(), *plain))
     };
-    match CROSS.iter().find_map(place) {
-        Some(range) => Cow::Owned([&name[..range.start], "cross_attn", &name[range.end..]].concat()),
+    match SEGMENTS.iter().find_map(place) {
+        Some((range, plain)) => Cow::Owned([&name[..range.start], plain, &name[range.end..]].concat()),
         None => name,
     }
+}
+
+/// `encoderblock_3/MultiHeadDotProductAttention_1/query` to `encoderblock_3/attn/query`, `encoderblock_3/LayerNorm_2` to
+/// `encoderblock_3/norm2`: modules are numbered as they are made, the second norm being the second or, with all modules counted, the third.
+fn flax(name: &str) -> Option<String> {
+    if !["MultiHeadDotProductAttention", "MlpBlock", "encoderblock"].iter().any(|word| name.contains(word)) {
+        return None;
+    }
+    let plain = |segment| match segment {
+        "LayerNorm_0" => "norm1",
+        "LayerNorm_1" | "LayerNorm_2" => "norm2",
+        "Dense_0" => "fc1",
+        "Dense_1" => "fc2",
+        _ if str::starts_with(segment, "MultiHeadDotProductAttention") => "attn",
+        _ if str::starts_with(segment, "MlpBlock") => "mlp",
+        other => other,
+    };
+    Some(name.split(['.', '/']).map(plain).collect::<Vec<_>>().join("."))
+}
+
+/// `visual.transformer.resblocks.0` and `vision_model.encoder.layers.0` are in the same tower.
+fn pictures(name: &str) -> Option<String> {
+    let rest = name.strip_prefix("model.").unwrap_or(name);
+    VISION.iter().find_map(|tower| rest.strip_prefix(tower)).map(|rest| format!("vision.{rest}"))
 }
 
 /// `block.3.layer.1.layer_norm.weight` to `block.3.ffn_norm.weight`.
@@ -131,6 +187,14 @@ mod tests {
             ("dec.blk.2.attn_q.weight", "decoder.blk.2.attn_q.weight"),
             ("decoder.layers.0.mlp.experts.linear_fc1.weight12", "decoder.layers.0.mlp.experts.12.linear_fc1.weight"),
             ("model.layers.0.mlp.switch_mlp.up_proj.weight", "model.layers.0.mlp.experts.up_proj.weight"),
+            ("bert/encoder/layer_._3/output/dense/kernel:0", "bert/encoder/layer_3/output/dense/kernel"),
+            ("L__self___layer1_0_conv1_weight", "layer1_0_conv1_weight"),
+            ("Transformer/encoderblock_1/MultiHeadDotProductAttention_1/query/kernel", "Transformer.encoderblock_1.attn.query.kernel"),
+            ("Transformer/encoderblock_1/LayerNorm_2/scale", "Transformer.encoderblock_1.norm2.scale"),
+            ("visual.transformer.resblocks.0.attn.in_proj_weight", "vision.resblocks.0.attn.in_proj_weight"),
+            ("model.vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.bias", "vision.layers.0.self_attn.q_proj.bias"),
+            ("decoder/layers_1/pre_cross_attention_layer_norm/scale", "decoder/layers_1/cross_attn_norm/scale"),
+            ("blk.2.ffn_gate_inp_shexp.weight", "blk.2.ffn_shared_gate.weight"),
         ] {
             assert_eq!(plain(theirs), ours);
         }

@@ -41,7 +41,11 @@ pub(super) const PREFIXES: &[&[&str]] = &[
     &["dinov2"],
     &["backbone"],
     &["params"],
+    &["batch", "stats"],
     &["net"],
+    &["rwkv"],
+    &["resnet"],
+    &["target"],
 ];
 
 /// Wrappers that say nothing wherever they stand.
@@ -49,7 +53,7 @@ pub(super) const WRAPPERS: &[&[&str]] =
     &[&["fsdp", "wrapped", "module"], &["checkpoint", "wrapped", "module"], &["orig", "mod"], &["local", "experts"]];
 
 /// Words that are followed by a layer's number.
-pub(super) const LAYER_WORDS: &[&str] = &["layers", "layer", "blocks", "block", "blk", "h", "resblocks", "resblock"];
+pub(super) const LAYER_WORDS: &[&str] = &["layers", "layer", "blocks", "block", "blk", "h", "resblocks", "resblock", "encoderblock"];
 
 /// What holds the parts of attention or feed-forward.
 const CONTAINERS: &[(Place, &str)] = &[
@@ -66,9 +70,9 @@ const CONTAINERS: &[(Place, &str)] = &[
 ];
 
 const PHRASES: &[(Place, &str, &[&str])] = &[
-    (Place::Attention, "attn_q", &["q proj", "q", "query", "queries", "wq", "query proj", "linear q", "q lin", "to q"]),
-    (Place::Attention, "attn_k", &["k proj", "k", "key", "keys", "wk", "key proj", "linear k", "k lin", "to k"]),
-    (Place::Attention, "attn_v", &["v proj", "v", "value", "values", "wv", "value proj", "linear v", "v lin", "to v"]),
+    (Place::Attention, "attn_q", &["q proj", "q", "query", "queries", "wq", "query proj", "linear q", "q lin", "to q", "query layer"]),
+    (Place::Attention, "attn_k", &["k proj", "k", "key", "keys", "wk", "key proj", "linear k", "k lin", "to k", "key layer"]),
+    (Place::Attention, "attn_v", &["v proj", "v", "value", "values", "wv", "value proj", "linear v", "v lin", "to v", "value layer"]),
     (
         Place::Attention,
         "attn_o",
@@ -97,12 +101,13 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     ),
     (Place::Attention, "attn_kv", &["kv proj", "kv", "key value", "linear kv", "wkv"]),
     // Low-rank queries, keys and values.
-    (Place::Attention, "attn_q_a", &["q a proj", "q a", "linear q down proj"]),
-    (Place::Attention, "attn_q_b", &["q b proj", "q b", "linear q up proj"]),
-    (Place::Attention, "attn_kv_a", &["kv a proj with mqa", "kv a mqa", "kv a proj", "kv a", "linear kv down proj"]),
-    (Place::Attention, "attn_kv_b", &["kv b proj", "kv b", "linear kv up proj"]),
+    (Place::Attention, "attn_q_a", &["q a proj", "q a", "linear q down proj", "wq a"]),
+    (Place::Attention, "attn_q_b", &["q b proj", "q b", "linear q up proj", "wq b"]),
+    (Place::Attention, "attn_kv_a", &["kv a proj with mqa", "kv a mqa", "kv a proj", "kv a", "linear kv down proj", "wkv a"]),
+    (Place::Attention, "attn_kv_b", &["kv b proj", "kv b", "linear kv up proj", "wkv b"]),
     (Place::Attention, "q_a_norm", &["q a norm"]),
-    (Place::Attention, "kv_a_norm", &["kv a norm"]),
+    (Place::Attention, "kv_a_norm", &["kv a norm", "kv norm"]),
+    (Place::Attention, "attn_qkv_a", &["fused qkv a proj"]),
     (Place::Attention, "rel_bias", &["relative attn bias", "rel b"]),
     (Place::Attention, "q_norm", &["q norm", "query norm"]),
     (Place::Attention, "k_norm", &["k norm", "key norm"]),
@@ -151,6 +156,7 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     ),
     (Place::Mlp, "mlp_gate_up", &["gate up proj", "gate up", "w13", "gate and up proj", "up gate proj"]),
     (Place::Mlp, "router", &["gate inp", "router", "router gate"]),
+    (Place::Mlp, "shared_gate", &["shared gate"]),
     (Place::Mlp, "router_correction", &["gate e score correction", "router experts"]),
     (Place::Layer, "router_correction", &["exp probs b"]),
     (Place::Mlp, "norm2", &["norm", "linear fc1 norm"]),
@@ -161,8 +167,15 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     (Place::Layer, "post_mlp_norm", &["post mlp norm"]),
     (Place::Layer, "router", &["block sparse moe gate"]),
     (Place::Layer, "out_norm", &["output norm", "layer output norm"]),
-    (Place::Layer, "mlp_up", &["intermediate dense", "fc1"]),
-    (Place::Layer, "mlp_down", &["output dense", "fc2"]),
+    (Place::Layer, "mlp_up", &["intermediate dense", "fc1", "linear1", "linear 1"]),
+    (Place::Layer, "mlp_down", &["output dense", "fc2", "linear2", "linear 2"]),
+    // A state space model's own; `ssm_a` and `A_log` are not one: the one is minus the exponential of the other.
+    (Place::Layer, "ssm_in", &["ssm in", "mixer in proj"]),
+    (Place::Layer, "ssm_conv", &["ssm conv1d", "mixer conv1d"]),
+    (Place::Layer, "ssm_x", &["ssm x", "mixer x proj"]),
+    (Place::Layer, "ssm_dt", &["ssm dt", "mixer dt proj"]),
+    (Place::Layer, "ssm_d", &["ssm d", "mixer d"]),
+    (Place::Layer, "ssm_out", &["ssm out", "mixer out proj"]),
     (
         Place::Top,
         "embed",
@@ -177,14 +190,23 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
             "embed",
             "embed tok embed",
             "tokens embed",
+            "token embedder",
             "shared",
         ],
     ),
-    (Place::Top, "pos_embed", &["wpe", "position embed", "embed position embed", "embed positions", "pos embed"]),
+    (
+        Place::Top,
+        "pos_embed",
+        &["wpe", "position embed", "embed position embed", "embed positions", "pos embed", "positional embed", "posembed input pos embed"],
+    ),
     (Place::Top, "type_embed", &["token type embed", "embed token type embed", "token types"]),
     (Place::Top, "embed_norm", &["embed norm", "token embed norm", "word embed norm"]),
-    (Place::Top, "final_norm", &["norm", "normf", "output norm", "final norm", "norm final", "norm out", "norm post"]),
-    (Place::Top, "lm_head", &["lm head", "output", "output layer", "embed out", "head"]),
+    (
+        Place::Top,
+        "final_norm",
+        &["norm", "normf", "output norm", "final norm", "norm final", "norm out", "norm post", "encoder norm", "decoder norm"],
+    ),
+    (Place::Top, "lm_head", &["lm head", "output", "output layer", "embed out", "head", "classifier", "logits dense"]),
     (Place::Anywhere, "attn_q", &["q proj", "wq"]),
     (Place::Anywhere, "attn_k", &["k proj", "wk"]),
     (Place::Anywhere, "attn_v", &["v proj", "wv"]),
@@ -193,6 +215,7 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     (Place::Anywhere, "attn_q_b", &["q b proj"]),
     (Place::Anywhere, "attn_kv_a", &["kv a proj with mqa", "kv a proj"]),
     (Place::Anywhere, "attn_kv_b", &["kv b proj"]),
+    (Place::Anywhere, "attn_qkv_a", &["fused qkv a proj"]),
     (Place::Anywhere, "attn_qkv", &["qkv proj", "query key value", "c attn", "linear qkv", "wqkv"]),
     (Place::Anywhere, "mlp_gate", &["gate proj"]),
     (Place::Anywhere, "mlp_up", &["up proj"]),
@@ -205,6 +228,7 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
 pub(super) const FUSED: &[(&str, &[&str])] = &[
     ("attn_qkv", &["attn_q", "attn_k", "attn_v"]),
     ("attn_kv", &["attn_k", "attn_v"]),
+    ("attn_qkv_a", &["attn_q_a", "attn_kv_a"]),
     ("mlp_gate_up", &["mlp_gate", "mlp_up"]),
     ("mlp_up", &["mlp_gate", "mlp_up"]),
 ];

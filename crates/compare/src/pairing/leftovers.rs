@@ -1,5 +1,8 @@
 //! What nobody paired, each with the nearest of the other side's leftovers: alike in name first, in shape second.
 //!
+//! Of a few leftovers the values are looked at too: one that holds what a paired tensor of the other side holds, as a head that is tied to the
+//! embedding, is said to be that one, without a score: it is no partner to be had.
+//!
 //! With few leftovers all are compared. With many, only those that share a word: the rarest words first, [`LOOKED_AT`] names at most.
 
 use super::{
@@ -7,6 +10,8 @@ use super::{
     rules::{Board, CANDIDATE, REFERENCE},
     shape,
     similarity::Words,
+    sketch::Sketch,
+    values::SAME,
 };
 use std::collections::HashMap;
 
@@ -26,6 +31,11 @@ const SHAPE: f64 = 0.2;
 /// What is left of a name's likeness in another layer, and when it says that it is something else.
 const CONTRADICTION: f64 = 0.6;
 
+/// Leftovers of a side whose values are looked at, tensors of one shape that each is compared with, and values read for that.
+const TIED: usize = 8;
+const TIED_TO: usize = 16;
+const TIED_VALUES: u64 = 1 << 28;
+
 struct Left {
     unit: usize,
     words: Words,
@@ -34,6 +44,41 @@ struct Left {
 }
 
 pub(super) fn of(board: &Board<'_, '_>) -> [Vec<Leftover>; 2] {
+    let mut left = by_name(board);
+    let mut budget = TIED_VALUES;
+    for (side, left) in left.iter_mut().enumerate().filter(|(_, left)| left.len() <= TIED) {
+        for leftover in left {
+            if let Some(other) = tied(board, side, leftover.item, &mut budget) {
+                (leftover.suggestion, leftover.score) = (Some(other), None);
+            }
+        }
+    }
+    left
+}
+
+/// The paired tensor of the other side that holds the same values as this one, which has no partner.
+fn tied(board: &Board<'_, '_>, side: usize, item: usize, budget: &mut u64) -> Option<usize> {
+    let other = CANDIDATE - side;
+    let free = board.free_items(other);
+    let own = &board.items(side)[item].shape;
+    let kind = shape::kind(own);
+    let alike: Vec<usize> = (0..board.items(other).len())
+        .filter(|at| board.items(other)[*at].shape.elements() == own.elements() && shape::kind(&board.items(other)[*at].shape) == kind)
+        .filter(|at| free.binary_search(at).is_err())
+        .collect();
+    let values = own.elements()?.checked_mul(1 + alike.len() as u64)?;
+    if alike.is_empty() || alike.len() > TIED_TO || values > *budget {
+        return None;
+    }
+    *budget -= values;
+    let sketch = |side: usize, item: usize| Sketch::of(&board.sides[side].view(item).ok()?).filter(Sketch::tells);
+    let mine = sketch(side, item)?;
+    let apart = |at: usize| sketch(other, at).filter(|theirs| mine.same_extremes(theirs)).and_then(|theirs| mine.distance(&theirs));
+    let same: Vec<usize> = alike.into_iter().filter(|at| apart(*at).is_some_and(|apart| apart <= SAME)).collect();
+    same.first().copied()
+}
+
+fn by_name(board: &Board<'_, '_>) -> [Vec<Leftover>; 2] {
     let left = [REFERENCE, CANDIDATE].map(|side| -> Vec<Left> {
         let read = |unit: usize| {
             let name = board.name(side, unit);
@@ -126,6 +171,17 @@ mod tests {
         assert!(pairing.only_reference[0].score.unwrap() > 0.5);
         assert_eq!((pairing.only_reference[1].suggestion, pairing.only_reference[1].score), (None, None));
         assert_eq!(pairing.only_candidate[1].suggestion, Some(0));
+    }
+
+    #[test]
+    fn a_head_that_is_tied_names_the_embedding() {
+        let values = |seed: u32| (0..96u32).map(|at| ((at * 29 + seed * 53) % 101) as f32 - 50.0).collect::<Vec<_>>();
+        let reference = Source::new().f32("wte.weight", &[12, 8], &values(1)).f32("lm_head.weight", &[12, 8], &values(1));
+        let candidate = Source::new().f32("wte.weight", &[12, 8], &values(1)).f32("other.weight", &[12, 8], &values(2));
+        let (_, pairing) = result(&settings(&[Rule::Exact]), &reference, &candidate);
+        let head = &pairing.only_reference[0];
+        assert_eq!((head.item, head.suggestion, head.score), (1, Some(0), None));
+        assert_ne!(pairing.only_candidate[0].suggestion, Some(0), "other values are another tensor");
     }
 
     #[test]

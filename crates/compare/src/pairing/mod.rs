@@ -26,10 +26,12 @@ mod plugin;
 mod ranks;
 mod rules;
 mod shape;
+mod siblings;
 mod similarity;
 mod sketch;
 #[cfg(test)]
 mod testing;
+mod turned;
 mod unpaired;
 mod values;
 
@@ -50,6 +52,8 @@ pub struct Pair {
     pub rule: Rule,
     /// 1 is certain.
     pub score: f64,
+    /// The matrices around it are written the other way round on the other side: a square one may be too.
+    pub turned: bool,
 }
 
 /// An item without a partner, and the nearest on the other side.
@@ -114,6 +118,7 @@ pub fn pair(reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings) -> 
     for rule in &settings.rules {
         rules::apply(*rule, &mut board)?;
     }
+    turned::mark(&mut board);
     let found = unpaired::apply(board.finish(), [reference, candidate], &settings.unpaired);
     Ok(filter.apply(found, [reference, candidate]))
 }

@@ -19,21 +19,34 @@ pub(super) struct Reading {
     four_norms: bool,
     /// There are experts: `mlp.gate` then chooses among them, and is no gate of a feed-forward.
     experts: bool,
+    /// Low-rank queries and keys in DeepSeek's own words, whose `q_norm` is the norm between the two.
+    low_rank: bool,
+    /// `torch.export` writes dots as `_` and `p_` (a parameter) or `b_` (a buffer) in front of everything.
+    exported: bool,
     gate_words: GateWords,
 }
 
 impl Reading {
     pub(super) fn of<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let (mut encoder, mut decoder, mut reading) = (false, false, Self::default());
+        let (mut all, mut parameters) = (true, false);
         for name in names {
             encoder |= name.contains("encoder") || name.starts_with("enc.");
             decoder |= name.contains("decoder") || name.starts_with("dec.");
             reading.four_norms |= name.contains("pre_feedforward") || name.contains("post_ffw_norm");
             reading.experts |= name.contains("experts") || name.contains("switch_mlp");
+            reading.low_rank |= name.contains("wkv_a");
+            all = all && is_exported(name);
+            parameters |= name.starts_with("p_");
             reading.gate_words.see(name);
         }
+        reading.exported = all && parameters;
         Self { two_stacks: encoder && decoder, ..reading }
     }
+}
+
+fn is_exported(name: &str) -> bool {
+    ["p_", "b_", "c_"].iter().any(|kind| name.starts_with(kind)) && !name.contains(['.', '/'])
 }
 
 /// A name, understood as far as it can be.
@@ -52,6 +65,7 @@ pub(super) struct Name {
 
 impl Name {
     pub(super) fn parse(name: &str, reading: Reading) -> Self {
+        let name = if reading.exported && is_exported(name) { &name[2..] } else { name };
         let rewritten = reading.gate_words.plain(name);
         let rewritten = dialects::plain(rewritten.as_deref().unwrap_or(name));
         let name = rewritten.as_ref();
@@ -64,16 +78,28 @@ impl Name {
         let in_layer = layer.is_some() || all_layers;
         let mut words = simplify(words);
         drop_prefixes(&mut words, reading.two_stacks, in_layer);
+        settle_statistics(&mut words);
         let last = words.last().cloned();
-        let param = last.as_deref().and_then(param).filter(|_| words.len() > 1 || in_layer);
+        let param = last.as_deref().and_then(param).filter(|_| words.len() > 1 || in_layer).or_else(|| norm_param(&words));
         if param.is_some() {
             words.pop();
         }
         let (stage, rest) = stage(words, in_layer);
         let mut parsed = Self { layer, stage, param, all_layers, rest };
         parsed.settle(last.as_deref(), reading);
-        if reading.experts && parsed.stage == Some("mlp_gate") && (name.contains("mlp.gate.") || name.ends_with("mlp.gate")) {
-            parsed.stage = Some("router");
+        // A table of positions that is no module but a parameter itself.
+        if parsed.param.is_none()
+            && parsed.stage == Some("pos_embed")
+            && ["positional_embedding", "pos_embed", "pos_embedding"].iter().any(|table| name.ends_with(table))
+        {
+            parsed.param = Some("weight");
+        }
+        let gate = ["mlp.gate", "ffn.gate"]
+            .iter()
+            .any(|gate| name.split_once(gate).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('.')));
+        if reading.experts && parsed.stage == Some("mlp_gate") && gate {
+            // DeepSeek's gate has no bias but the one that corrects its choice.
+            parsed.stage = Some(if reading.low_rank && parsed.param == Some("bias") { "router_correction" } else { "router" });
         }
         parsed
     }
@@ -92,6 +118,13 @@ impl Name {
         if let (None, true, Some("beta")) = (self.param, norm, last) {
             self.rest.pop();
             self.param = Some("bias");
+        }
+        if reading.low_rank && self.stage == Some("q_norm") {
+            self.stage = Some("q_a_norm");
+        }
+        // The head belongs to the decoder, whether it is said or not.
+        if self.stage == Some("lm_head") && self.rest == ["decoder"] {
+            self.rest.clear();
         }
         // Flax calls an embedding's weight `embedding`.
         if self.stage.is_some_and(|stage| stage.contains("embed"))
@@ -256,7 +289,7 @@ fn simplify(words: Vec<String>) -> Vec<String> {
             "ln1" => "norm1",
             "ln2" => "norm2",
             "lnf" => "normf",
-            "attention" | "attentions" => "attn",
+            "attention" | "attentions" | "att" => "attn",
             "selfattention" | "selfattn" => "attn",
             "feedforward" | "ffn" | "ffw" | "ff" => "mlp",
             "projection" => "proj",
@@ -272,6 +305,8 @@ fn simplify(words: Vec<String>) -> Vec<String> {
         };
         let joined = match (out.last().map(String::as_str), plain) {
             (Some("layer" | "rms"), "norm") => Some("norm"),
+            (Some("layer" | "rms"), "norm1") => Some("norm1"),
+            (Some("layer" | "rms"), "norm2") => Some("norm2"),
             (Some("norm"), "1") => Some("norm1"),
             (Some("norm"), "2") => Some("norm2"),
             (Some("norm"), "f") => Some("normf"),
@@ -287,6 +322,39 @@ fn simplify(words: Vec<String>) -> Vec<String> {
         }
     }
     out
+}
+
+/// `bn1`, `norm`, `normalization`.
+fn is_norm(word: &str) -> bool {
+    let letters = word.trim_end_matches(|c: char| c.is_ascii_digit());
+    matches!(letters, "bn" | "norm" | "normf" | "batchnorm" | "groupnorm" | "normalization")
+}
+
+/// `gamma` and `beta` of any norm, known or not.
+fn norm_param(words: &[String]) -> Option<&'static str> {
+    let [.., norm, last] = words else { return None };
+    match last.as_str() {
+        _ if !is_norm(norm) => None,
+        "gamma" | "scale" => Some("weight"),
+        "beta" => Some("bias"),
+        _ => None,
+    }
+}
+
+/// What a batch norm has counted is `running mean` and `running var`, whatever it is called.
+fn settle_statistics(words: &mut Vec<String>) {
+    let statistic = match words.last().map(String::as_str) {
+        Some("mean") => "mean",
+        Some("variance" | "var") => "var",
+        _ => return,
+    };
+    let before = words.get(words.len().wrapping_sub(2)).map(String::as_str);
+    match before {
+        Some("moving") => words.truncate(words.len() - 2),
+        Some(norm) if is_norm(norm) => words.truncate(words.len() - 1),
+        _ => return,
+    }
+    words.extend(["running".to_owned(), statistic.to_owned()]);
 }
 
 fn param(word: &str) -> Option<&'static str> {
@@ -555,6 +623,65 @@ mod tests {
                 "decoder.layers.4.mlp.experts.linear_fc2.weight7",
             ],
         );
+    }
+
+    #[test]
+    fn batch_norms_count_the_same_in_all_families() {
+        for (names, key) in [
+            (
+                ["layer1.0.bn1.running_mean", "layer1.0.bn1.moving_mean", "batch_stats/layer1_0/bn1/mean", "layer1.0.bn1._mean"],
+                "0.bn1.running.mean||",
+            ),
+            (
+                ["layer1.0.bn1.running_var", "layer1.0.bn1.moving_variance:0", "batch_stats/layer1_0/bn1/var", "layer1.0.bn1._variance"],
+                "0.bn1.running.var||",
+            ),
+            (["layer1.0.bn1.weight", "layer1.0.bn1.gamma", "params/layer1_0/bn1/scale", "layer1/0/bn1/gamma:0"], "0.bn1||weight"),
+            (["layer1.0.bn1.bias", "layer1.0.bn1.beta", "params/layer1_0/bn1/bias", "layer1/0/bn1/beta:0"], "0.bn1||bias"),
+        ] {
+            all_are(&format!("1:{key}"), &names);
+        }
+        assert_eq!(canonical("stats.mean"), "-:stats.mean||", "of anything else it is a word like any other");
+    }
+
+    #[test]
+    fn the_gate_of_shared_experts_is_not_that_of_their_feed_forward() {
+        let gates = [
+            "model.layers.0.mlp.shared_expert_gate.weight",
+            "decoder.layers.0.mlp.shared_experts.gate_weight",
+            "blk.0.ffn_gate_inp_shexp.weight",
+        ];
+        all_are("0:|shared_gate|weight", &gates);
+        all_are(
+            "0:shared.experts|mlp_gate|weight",
+            &["model.layers.0.mlp.shared_expert.gate_proj.weight", "blk.0.ffn_gate_shexp.weight", "layers.0.ffn.shared_experts.w1.weight"],
+        );
+    }
+
+    #[test]
+    fn low_rank_attention_is_one_in_deepseeks_own_words() {
+        let reading = Reading::of(["layers.0.attn.wkv_a.weight", "layers.1.ffn.experts.0.w1.weight"].into_iter());
+        for (own, hugging_face) in [
+            ("layers.1.attn.wq_a.weight", "model.layers.1.self_attn.q_a_proj.weight"),
+            ("layers.1.attn.q_norm.weight", "model.layers.1.self_attn.q_a_layernorm.weight"),
+            ("layers.1.attn.wkv_a.weight", "model.layers.1.self_attn.kv_a_proj_with_mqa.weight"),
+            ("layers.1.attn.kv_norm.weight", "model.layers.1.self_attn.kv_a_layernorm.weight"),
+            ("layers.1.attn.wkv_b.weight", "model.layers.1.self_attn.kv_b_proj.weight"),
+            ("layers.1.ffn.gate.weight", "model.layers.1.mlp.gate.weight"),
+            ("layers.1.ffn.gate.bias", "model.layers.1.mlp.gate.e_score_correction_bias"),
+        ] {
+            let theirs = Name::parse(hugging_face, Reading { experts: true, ..Reading::default() });
+            assert_eq!(Name::parse(own, reading).key(), theirs.key(), "{own}");
+        }
+    }
+
+    #[test]
+    fn exported_parameters_are_told_by_all_names_of_their_side() {
+        let names = ["p_model_layers_0_self_attn_q_proj_weight", "b_model_rotary_emb_inv_freq"];
+        let exported = Reading::of(names.into_iter());
+        assert_eq!(Name::parse(names[0], exported).key(), Name::parse("model.layers.0.self_attn.q_proj.weight", Reading::default()).key());
+        let other = Reading::of(["p_model_layers_0_self_attn_q_proj_weight", "scale"].into_iter());
+        assert!(!other.exported && !Reading::of(["b_q", "b_k"].into_iter()).exported);
     }
 
     #[test]

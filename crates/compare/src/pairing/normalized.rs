@@ -28,9 +28,28 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
         _ => board.elements(REFERENCE, *reference) == board.elements(CANDIDATE, *candidate),
     });
     board.take_all(found, Rule::Normalized, 0.9);
+    after_the_sum(board);
     for side in [REFERENCE, CANDIDATE] {
         without_prefix(board, side);
     }
+}
+
+/// BERT's norms come after the sums, and say so; `norm1` and `norm2` do not say where they come.
+fn after_the_sum(board: &mut Board<'_, '_>) {
+    let says = |side: usize| board.free_units(side).iter().any(|unit| board.name(side, *unit).stage == Some("attn_out_norm"));
+    if says(REFERENCE) == says(CANDIDATE) {
+        return;
+    }
+    let found = board.unique(|side, unit| {
+        let name = board.name(side, unit);
+        let stage = match name.stage? {
+            "attn_out_norm" | "norm1" => "norm1",
+            "out_norm" | "norm2" => "norm2",
+            _ => return None,
+        };
+        Some((board.layer(side, unit)?, name.key_as(stage)))
+    });
+    board.take_all(found, Rule::Normalized, 0.85);
 }
 
 /// A prefix that tells no tensor of a side from another, and that the other side does not know.
@@ -76,6 +95,14 @@ mod tests {
         let expected: Vec<String> = plain.iter().zip(&long).map(|(a, b)| format!("{a}={b}")).collect();
         assert_eq!(paired(&[Rule::Normalized], &plain, &long), expected);
         assert_eq!(paired(&[Rule::Normalized], &long, &plain).len(), 3);
+    }
+
+    #[test]
+    fn norms_after_the_sum_are_the_first_and_the_second() {
+        let hugging_face = ["encoder.layer.0.attention.output.LayerNorm.weight", "encoder.layer.0.output.LayerNorm.weight"];
+        let torch = ["encoder.layers.0.norm1.weight", "encoder.layers.0.norm2.weight"];
+        let expected: Vec<String> = hugging_face.iter().zip(torch).map(|(a, b)| format!("{a}={b}")).collect();
+        assert_eq!(paired(&[Rule::Normalized], &hugging_face, &torch), expected);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(super) struct Board<'a, 's> {
     free: [Vec<bool>; 2],
     units: [Vec<Unit>; 2],
     reading: OnceCell<[Reading; 2]>,
-    pairs: Vec<Pair>,
+    pub(super) pairs: Vec<Pair>,
 }
 
 impl<'a, 's> Board<'a, 's> {
@@ -162,7 +162,7 @@ impl<'a, 's> Board<'a, 's> {
     pub(super) fn take_items(&mut self, reference: Vec<usize>, candidate: Vec<usize>, rule: Rule, score: f64) {
         reference.iter().for_each(|item| self.free[REFERENCE][*item] = false);
         candidate.iter().for_each(|item| self.free[CANDIDATE][*item] = false);
-        self.pairs.push(Pair { reference, candidate, rule, score });
+        self.pairs.push(Pair { reference, candidate, rule, score, turned: false });
     }
 
     /// Units anew, from the items that are still free.

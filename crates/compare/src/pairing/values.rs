@@ -3,9 +3,13 @@
 //! Only confident pairs: each must be the other's best, within [`SAME`] of what chance would give, with every other tensor at least
 //! [`MARGIN`] times as far. Two equal tensors on one side are therefore not paired, nor are constants. Each tensor is read at most once,
 //! and only when the other side has one of as many elements.
+//!
+//! Where that paired something, what is left may belong to a module that is known now ([`siblings`]), or be the only one of its shape: the one
+//! weight of a network that is wrong.
 
 use super::{
     rules::{Board, CANDIDATE, REFERENCE},
+    shape, siblings,
     sketch::Sketch,
 };
 use crate::settings::Rule;
@@ -13,7 +17,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 
 /// In units of chance (see [`Sketch::distance`]): seven nearly independent means this close by accident are one case in a million.
-const SAME: f64 = 0.1;
+pub(super) const SAME: f64 = 0.1;
 const MARGIN: f64 = 10.0;
 
 /// Sketches compared for one number of elements; what is beyond stays unpaired.
@@ -22,11 +26,19 @@ const COMPARISONS: usize = 10_000_000;
 type Sketched = Vec<(usize, Sketch)>;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
+    let mut any = false;
     for (_, units) in classes(board) {
         let sketches = [REFERENCE, CANDIDATE].map(|side| sketch(board, side, &units[side]));
         for (reference, candidate, apart) in confident(&sketches) {
             board.take(&[reference], &[candidate], Rule::Values, 1.0 / (1.0 + apart));
+            any = true;
         }
+    }
+    if any {
+        siblings::pair(board);
+    }
+    if any && board.settings.rules.contains(&Rule::Shape) {
+        shape::pair(board);
     }
 }
 
@@ -137,6 +149,20 @@ mod tests {
             candidate = candidate.with(&format!("c{at}"), DType::Bf16, &[40, 30], bf16);
         }
         assert_eq!(by_values(&reference, &candidate), ["r0=c0", "r1=c1", "r2=c2", "r3=c3", "r4=c4"]);
+    }
+
+    #[test]
+    fn the_one_that_is_wrong_is_what_is_left_of_its_shape() {
+        let tensors: Vec<Vec<f32>> = (1..=4).map(|seed| noise(seed, 600)).collect();
+        let side = |letter: &str, seeds: [usize; 3]| {
+            seeds
+                .iter()
+                .enumerate()
+                .fold(Source::new(), |source, (at, seed)| source.f32(&format!("{letter}{at}"), &[20, 30], &tensors[*seed]))
+        };
+        let rules = settings(&[Rule::Shape, Rule::Values]);
+        assert_eq!(result(&rules, &side("r", [0, 1, 2]), &side("c", [2, 3, 0])).0, ["r0=c2", "r1=c1", "r2=c0"]);
+        assert_eq!(by_values(&side("r", [0, 1, 2]), &side("c", [2, 3, 0])).len(), 2, "nobody asked for shapes");
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(in crate::commands) struct Chosen {
     #[arg(long, value_name = "REGEX")]
     pattern: Vec<String>,
     /// How alike names must be for the fuzzy rule, 0 to 1
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     fuzzy_threshold: Option<f64>,
     /// Pairs by name, JSON or CSV
     #[arg(long, value_name = "FILE")]
@@ -35,10 +35,10 @@ pub(in crate::commands) struct Chosen {
     #[arg(long, value_name = "GLOB")]
     skip: Vec<String>,
     /// Allowed difference as a fraction of the reference value; with it NumPy's rule decides alone
-    #[arg(long, value_name = "FRACTION")]
+    #[arg(long, value_name = "FRACTION", allow_negative_numbers = true)]
     rtol: Option<f64>,
     /// Allowed difference in itself; with it NumPy's rule decides alone
-    #[arg(long, value_name = "DIFFERENCE")]
+    #[arg(long, value_name = "DIFFERENCE", allow_negative_numbers = true)]
     atol: Option<f64>,
     /// Do not look for the causes of divergences
     #[arg(long)]

@@ -158,7 +158,12 @@ impl Comparison {
         let (left, right) = (Side::new(&*reference.source), Side::new(&*candidate.source));
         let mut notes = Vec::new();
         let plan = match &self.candidate {
-            Some(_) => engine::plan(&left, &right, &self.settings)?,
+            Some(_) => {
+                if self.exact {
+                    notes.push("--exact is for one source; of two every pair is measured anyway".to_owned());
+                }
+                engine::plan(&left, &right, &self.settings)?
+            }
             None => {
                 let (plan, missing) = plan_alone(&left, &self.settings, self.exact)?;
                 if missing > 0 {

@@ -120,12 +120,11 @@ fn leftovers(side: &str, left: &[LeftoverReport], most: usize, out: &mut dyn Wri
     writeln!(out, "\nOnly in the {side}: {}", human::count(left.len(), "tensor"))?;
     for leftover in left.iter().take(most) {
         write!(out, "  {}", human::safe(&leftover.name))?;
-        if let Some(suggestion) = &leftover.suggestion {
-            write!(out, "  (nearest: {}", human::safe(suggestion))?;
-            if let Some(score) = leftover.score {
-                write!(out, ", {score:.2} alike")?;
-            }
-            write!(out, ")")?;
+        match (&leftover.suggestion, leftover.score) {
+            (Some(nearest), Some(score)) => write!(out, "  (nearest: {}, {score:.2} alike)", human::safe(nearest))?,
+            // It has its own partner: a head that one side keeps and the other has tied.
+            (Some(same), None) => write!(out, "  (holds the same as {}, which is paired)", human::safe(same))?,
+            (None, _) => {}
         }
         writeln!(out)?;
     }
