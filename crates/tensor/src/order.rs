@@ -266,6 +266,15 @@ mod tests {
     }
 
     #[test]
+    fn a_stem_comes_before_positions_and_an_activation_behind_its_product() {
+        let names =
+            ["input_features", "encoder.conv1", "encoder.conv2", "encoder.embed_positions", "encoder.layers.0.fc1", "encoder.layer_norm"];
+        assert_eq!(sorted(&names), names);
+        let names = ["encoder.layer.0", "pooler.dense", "pooler.activation", "pooler", "classifier"];
+        assert_eq!(sorted(&names), names);
+    }
+
+    #[test]
     fn weights_have_no_order_but_that_of_their_names() {
         let names = ["h.0.attn.c_attn.weight", "h.0.ln_1.bias", "h.0.ln_1.weight", "h.0.mlp.c_fc.weight", "h.1.attn.c_attn.weight"];
         assert_eq!(sorted(&names), names);
