@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_few_modules_in_a_row_are_no_layers() {
         let names = [
-            "x",
+            "latents",
             "t_embedder.mlp.0",
             "t_embedder.mlp.2",
             "x_embedder",
@@ -262,6 +262,15 @@ mod tests {
         ];
         assert_eq!(sorted(&names), names);
         let names = ["features.0.0", "features.1", "features.10.conv.0", "avgpool", "classifier.1"];
+        assert_eq!(sorted(&names), names);
+    }
+
+    #[test]
+    fn a_stem_comes_before_positions_and_an_activation_behind_its_product() {
+        let names =
+            ["input_features", "encoder.conv1", "encoder.conv2", "encoder.embed_positions", "encoder.layers.0.fc1", "encoder.layer_norm"];
+        assert_eq!(sorted(&names), names);
+        let names = ["encoder.layer.0", "pooler.dense", "pooler.activation", "pooler", "classifier"];
         assert_eq!(sorted(&names), names);
     }
 

@@ -159,8 +159,11 @@ const ON_LEVELS: [&str; 3] = ["rounded", "quantized", "dropout"];
 /// Any other kind must explain this much of what is beyond the inputs' error.
 const MOST_OF_IT: f64 = 0.8;
 
-/// So few values have no place.
+/// So few values have no place, nor do they follow a function.
 const FEW: usize = 64;
+
+/// Of an error before, this share of it is a trace.
+const A_TRACE: f64 = 1e-3;
 
 /// Values of pairs behind a divergence that every hypothesis is tried on: a bound on time. Beyond it, size alone tells.
 const MOST_VALUES: usize = 1 << 23;
@@ -219,9 +222,9 @@ fn is_second(
         "localized" => off(anywhere, 0) || off(anywhere, 2),
         _ => off(level, 0) || ON_LEVELS.contains(&kind),
     };
-    // Of a few values, some are always more off than others.
-    let few = elements < FEW && kind == "localized";
-    let sure = UNMISTAKABLE.contains(&kind) || (best.score.explained >= Some(MOST_OF_IT) && !few);
+    // Of a few values, some are always more off than others; and behind what is entirely wrong, a trace of it is no fault.
+    let sure =
+        UNMISTAKABLE.contains(&kind) || (best.score.explained >= Some(MOST_OF_IT) && elements >= FEW && found[0] > A_TRACE * anywhere[0]);
     // A NaN spreads, and what an op does not undo it passes on.
     let echoes = || kind == "scale" && (0..at).any(|before| is_scaled_alike(scene, before, at));
     beyond && sure && kind != "nonfinite" && !echoes() && !passed_on(scene, at, flows, kind, kinds)
@@ -245,12 +248,29 @@ fn is_reached(scene: &Scene<'_>, report: &Report, at: usize) -> bool {
     }
     let before = scene.entries()[..at].iter().filter(|entry| !entry.parameter);
     let largest = before.fold([0f64; 4], |level, entry| std::array::from_fn(|i| level[i].max(entry.measures[i])));
+    // What is wrong everywhere leaves nothing behind it as it was.
+    let diverged = (0..at).filter(|before| !scene.entries()[*before].parameter && scene.entries()[*before].verdict == Verdict::Diverged);
+    let untouched = diverged.map(|before| kept(report, before)).fold(0.0, f64::max);
+    if kept(report, at) > untouched + UNTOUCHED {
+        return false;
+    }
     // A place is no reason to believe that it began there.
     let named = || {
         let examination = super::examine_pair(scene, at, None, None);
         examination.found.first().is_some_and(|best| best.score.proven && best.explanation.kind != "localized")
+            && entry.dims.iter().product::<usize>() >= FEW
     };
     !is_strange(&entry.measures, &largest) && !named()
+}
+
+/// More of a tensor than of all before that is as it was: an error that did not come from there.
+const UNTOUCHED: f64 = 0.1;
+
+/// The share of a pair that is the same on both sides; zeros are made of anything by a relu or a mask.
+fn kept(report: &Report, at: usize) -> f64 {
+    let Some(totals) = &report.pairs[at].totals else { return 0.0 };
+    let same = totals.compared.saturating_sub(totals.differing);
+    same.saturating_sub(totals.reference.zero.min(totals.candidate.zero)) as f64 / totals.count.max(1) as f64
 }
 
 /// Whether a divergence before is, on the whole, the same multiple of its reference: products pass on a factor, and one a channel as their mean.

@@ -45,8 +45,8 @@ pub(super) fn is_in_a_row(name: &str) -> bool {
     last.bytes().all(|b| b.is_ascii_digit()) && !counted && outside
 }
 
-/// What people call a network's input where they call it nothing else.
-const INPUTS: [&str; 6] = ["x", "image", "images", "mel", "latents", "waveform"];
+/// What people call a network's input where they call it nothing else. Not `x`: anything is called that.
+const INPUTS: [&str; 5] = ["image", "images", "mel", "latents", "waveform"];
 
 /// Where what is in no layer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,7 @@ pub(super) fn outside_of_layers(name: &str) -> Outside {
         "timestep",
         "sample",
         "conv1",
+        "conv2",
         "bn1",
         "relu",
         "maxpool",
@@ -96,7 +97,14 @@ pub(super) fn rank(segment: &str, parent: &str, in_layer: bool) -> u8 {
     if INPUTS.contains(&name) && parent.is_empty() && !in_layer {
         return 2;
     }
-    let outside = says(&["emb", "norm", "ln_f", "pool", "head", "classifier", "logits", "loss", "input_ids", "pixel", "position"])
+    // A stem is convolved before positions are added to it, and a pooler's activation comes behind its product.
+    if !in_layer && (name == "conv1" || name == "conv2") {
+        return 3;
+    }
+    if !in_layer && name == "activation" {
+        return UNKNOWN + 1;
+    }
+    let outside = says(&["emb", "norm", "ln_f", "pool", "head", "classifier", "logits", "loss", "input_", "pixel", "position"])
         || ["wte", "wpe", "conv1", "bn1", "relu", "fc", "conv_in", "conv_out", "act", "linear_1", "linear_2"].contains(&name);
     if in_layer || outside { rank } else { UNKNOWN }
 }
@@ -109,7 +117,21 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
     let beside = if parent.is_empty() { 38 } else { 0 };
     let numbered = |word: &str, number: char| name.strip_prefix(word).is_some_and(|rest| rest.trim_start_matches('_').starts_with(number));
     match () {
-        () if is(&["input_ids", "token_ids", "inputs", "input", "tokens", "pixel_values", "sample", "position_ids"]) => 2,
+        () if is(&[
+            "input_ids",
+            "token_ids",
+            "inputs",
+            "input",
+            "tokens",
+            "pixel_values",
+            "input_features",
+            "input_values",
+            "sample",
+            "position_ids",
+        ]) =>
+        {
+            2
+        }
         () if has(&["word_emb", "tok_emb", "token_emb", "embed_tokens"]) || is(&["wte"]) => 3,
         () if has(&["pos_emb", "position", "token_type"]) || is(&["wpe"]) => 4,
         () if is_norm && is(&["layernorm", "layer_norm"]) && (parent == "output" || parent.contains("embed")) => 80,

@@ -138,6 +138,15 @@ impl std::ops::Deref for Out<'_> {
 /// How far back inputs are looked for: more than the tensors of one layer, so that its residual is still found.
 const REACH: usize = 48;
 
+/// What an encoder ends with, which every layer of its decoder takes, however far back it is. Only names tell which that is.
+fn encoded(scene: &Scene<'_>, pair: usize) -> impl Iterator<Item = usize> {
+    const LAST: usize = 2;
+    let of = |at: usize, word: &str| scene.entries()[at].name.to_ascii_lowercase().contains(word);
+    let computed = move |at: &usize| !scene.entries()[*at].parameter;
+    let seen = (0..pair).rev().filter(computed).nth(REACH - 1).filter(|_| of(pair, "decoder")).unwrap_or(0);
+    (0..seen).rev().filter(computed).filter(move |at| of(*at, "encoder") && !of(*at, "decoder")).take(LAST)
+}
+
 impl<'a> Site<'a> {
     fn new(scene: &'a Scene<'a>, pair: usize) -> Option<Self> {
         let entry = &scene.entries()[pair];
@@ -163,7 +172,7 @@ impl<'a> Site<'a> {
                 (between(scene, pair, &known), known.into_iter().filter(|at| !computed(at)).collect())
             }
             None => {
-                let before = (0..pair).rev().filter(computed).take(REACH).collect();
+                let before = (0..pair).rev().filter(computed).take(REACH).chain(encoded(scene, pair)).collect();
                 (before, (0..scene.entries().len()).filter(|at| !computed(at)).collect())
             }
         };

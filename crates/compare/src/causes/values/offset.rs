@@ -97,7 +97,9 @@ fn vector(case: &Case<'_>, groups: &Groups) -> Option<Explanation> {
     let changed = vector.iter().filter(|value| value.abs() > 0.01 * largest).count();
     // The last axis, the batch, or the second of four: feature maps and heads.
     let (kept, axes) = (groups.kept(), case.dims.len());
-    let channels = kept.last() == Some(&(axes - 1)) || kept == [0] && axes > 2 || kept == [1] && axes >= 4;
+    // Of three the second, where a convolution along time made it: no mean of a row is the same in every batch row.
+    let convolved = kept == [1] && axes == 3 && (case.dims[0] > 1 || is_convolution(case));
+    let channels = kept.last() == Some(&(axes - 1)) || kept == [0] && axes > 2 || kept == [1] && axes >= 4 || convolved;
     if !channels && 2 * changed < groups.count {
         // A few rows off by a constant are a place, not a vector.
         return None;
@@ -130,6 +132,10 @@ fn vector(case: &Case<'_>, groups: &Groups) -> Option<Explanation> {
         freedom: if source.is_some() { 0 } else { groups.count },
         predicted: Predicted::Values(predicted),
     })
+}
+
+fn is_convolution(case: &Case<'_>) -> bool {
+    case.scene.entries()[case.pair].name.to_ascii_lowercase().contains("conv")
 }
 
 /// A recorded tensor that the vector is a multiple of.

@@ -48,9 +48,6 @@ pub(in crate::causes) fn may_lie_on_a_grid(values: &[f64], dtypes: &[twinscope_t
 /// The coarsest grid that holds one side and not the other; the dtypes that they are recorded in hold more.
 fn lies_on(case: &Case<'_>, rounded: &[f64], exact: &[f64]) -> Option<Grid> {
     let flats: Vec<usize> = sample(case, 1 << 12).into_iter().filter(|flat| exact[*flat] != 0.0).collect();
-    if flats.len() < LEAST_VALUES {
-        return None;
-    }
     // Beyond 256 all numbers of bf16 are whole ones: there it says nothing that they are.
     let fractions = |flat: &&usize| {
         let steps =
@@ -61,11 +58,20 @@ fn lies_on(case: &Case<'_>, rounded: &[f64], exact: &[f64]) -> Option<Grid> {
     GRIDS.into_iter().filter(tells).find(|grid| {
         let by_chance = |exact: &[f64]| flats.iter().filter(|flat| grid.holds(exact[**flat])).count() as f64;
         case.dtypes.iter().all(|dtype| grid.is_coarser_than(*dtype))
+            && (flats.len() >= LEAST_VALUES || by_many_bits(case, *grid, flats.len()))
             && flats.iter().all(|flat| grid.holds(rounded[*flat]))
             && by_chance(exact) <= BY_CHANCE * flats.len() as f64
             && flats.iter().filter(|flat| rounded[**flat] != 0.0).count() >= LEAST_NONZERO
             && rounded.iter().all(|value| !value.is_finite() || grid.holds(*value))
     })
+}
+
+/// Bits that are zero in all values together: so many are no chance, however few the values are.
+const LEAST_BITS: f64 = 40.0;
+
+fn by_many_bits(case: &Case<'_>, grid: Grid, values: usize) -> bool {
+    let finest = case.dtypes.iter().filter_map(|dtype| crate::noise::unit_roundoff(*dtype)).fold(1.0, f64::max);
+    grid.unit().is_some_and(|unit| values as f64 * (unit / finest).log2() >= LEAST_BITS)
 }
 
 fn explain(case: &Case<'_>, grid: Grid, side: &'static str) -> Examined {

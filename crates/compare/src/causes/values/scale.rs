@@ -8,7 +8,7 @@ use crate::causes::{
     Case, Class, Examined, Explanation, Hypothesis,
     array::median,
     case::Predicted,
-    constants::{Named, said},
+    constants::{Named, said, short},
 };
 
 #[derive(Debug)]
@@ -38,15 +38,20 @@ impl Hypothesis for Scale {
         let all = whole.as_ref().map_or(0.0, |fit| promise(case, &flats, |flat| case.reference[flat] * fit.factor));
         // Where something else happened to some values as well (outliers, clipping), most still tell the factor.
         let most = (all < 0.999).then(|| of_most(case, &flats)).flatten();
-        let fit = match (whole, most) {
-            (_, Some(most)) => most,
-            (Ok(whole), None) => whole,
-            (Err(why), None) => return Err(why.into()),
+        let with_number = (all < 0.999).then(|| affine(case)).flatten();
+        let alone = match (whole, most) {
+            (_, Some(most)) => Ok(most),
+            (Ok(whole), None) => Ok(whole),
+            (Err(why), None) => Err(why),
         };
-        if (fit.factor - 1.0).abs() < case.noise[0].max(f64::EPSILON) {
-            return Err("the best factor is 1".into());
+        let alone = alone.and_then(|fit| match (fit.factor - 1.0).abs() < case.noise[0].max(f64::EPSILON) {
+            true => Err("the best factor is 1"),
+            false => Ok(explanation(case, fit)),
+        });
+        match (alone, with_number) {
+            (Err(why), None) => Err(why.into()),
+            (alone, with_number) => Ok(alone.ok().into_iter().chain(with_number).collect()),
         }
-        Ok(vec![explanation(case, fit)])
     }
 }
 
@@ -69,6 +74,51 @@ fn explanation(case: &Case<'_>, Fit { factor, error, of }: Fit) -> Explanation {
         freedom: 1,
         predicted: Predicted::Values(case.reference.iter().map(|r| r * factor).collect()),
     }
+}
+
+/// Values that tell a factor and a number apart from chance.
+const LEAST_AFFINE: usize = 16;
+/// Of the difference, what a factor and a number may leave.
+const LEFT: f64 = 0.02;
+
+/// One factor and one number added for all: an input that is normalised otherwise, or not.
+fn affine(case: &Case<'_>) -> Option<Explanation> {
+    let (mut n, mut sums) = (0.0, [0.0; 4]);
+    for (flat, (r, c)) in case.reference.iter().zip(case.candidate).enumerate() {
+        if fits(case, flat) && r.is_finite() && c.is_finite() {
+            n += 1.0;
+            sums.iter_mut().zip([*r, *c, r * r, r * c]).for_each(|(sum, one)| *sum += one);
+        }
+    }
+    let [r, c, rr, rc] = sums;
+    let spread = rr - r * r / n;
+    if case.reference.len() < LEAST_AFFINE || spread <= 0.0 {
+        return None;
+    }
+    let factor = (rc - r * c / n) / spread;
+    let number = (c - factor * r) / n;
+    let predicted: Vec<f64> = case.reference.iter().map(|r| factor * r + number).collect();
+    let (mut left, mut whole) = (0.0, 0.0);
+    for ((p, r), c) in predicted.iter().zip(case.reference).zip(case.candidate) {
+        left += (c - p) * (c - p);
+        whole += (c - r) * (c - r);
+    }
+    // Without one of the two it is a factor, or an offset.
+    let size = (whole / case.reference.len() as f64).sqrt();
+    let both = (factor - 1.0).abs() > 2.0 * case.noise[0] && number.abs() > 0.05 * size;
+    (both && left <= LEFT * whole).then(|| Explanation {
+        kind: "scale",
+        text: format!(
+            "candidate = reference x {} {} {}: normalised otherwise, or not",
+            short(factor),
+            if number < 0.0 { "-" } else { "+" },
+            short(number.abs())
+        ),
+        details: serde_json::json!({"factor": factor, "offset": number, "constant": null, "share": null}),
+        class: Class::Mechanism,
+        freedom: 2,
+        predicted: Predicted::Values(predicted),
+    })
 }
 
 /// The factor that leaves least. Symmetric, so that noise in the reference does not shrink it.
@@ -122,6 +172,18 @@ const LEAST_VALUES: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn an_image_that_is_normalised_otherwise_is_a_factor_and_a_number() {
+        let reference = normal(2 * 3 * 64, 1);
+        let candidate: Vec<f64> = reference.iter().map(|r| r / 4.0 + 1.0).collect();
+        for dims in [&[2, 3, 8, 8][..], &[1, 6, 64], &[384]] {
+            let found = examine_pair(dims, reference.clone(), candidate.clone());
+            assert_eq!(proven(&found), Some("scale"));
+            assert!((found.found[0].explanation.details["offset"].as_f64().unwrap() - 1.0).abs() < 1e-6);
+            assert_eq!(proven(&examine_noisy(dims, reference.clone(), candidate.clone())), Some("scale"));
+        }
+    }
+
     use crate::causes::testing::{examine_noisy, examine_pair, normal, proven};
     use proptest::prelude::*;
 

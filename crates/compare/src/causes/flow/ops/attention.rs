@@ -405,7 +405,10 @@ fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<
         .collect();
     let fitted = all.fit_scale(Which::Candidate);
     let fitted = fitted.map(|fitted| softmax.cap.map_or(fitted, |cap| all.capped_scale(Which::Candidate, fitted, cap)));
-    for scale in [1.0, 1.0 / size.sqrt(), 1.0 / size].into_iter().chain(fitted) {
+    let usual = [1.0, 1.0 / size.sqrt(), 1.0 / size];
+    // A scale that people choose is said as that.
+    let fitted = fitted.filter(|fitted| usual.iter().all(|usual| (fitted / usual - 1.0).abs() > 1e-4));
+    for scale in usual.into_iter().chain(fitted) {
         if (scale / softmax.scale - 1.0).abs() > 0.01 {
             let text = said(scale, factor(scale, &[scores.query.size], 1e-3).as_ref());
             variants.push(Variant {

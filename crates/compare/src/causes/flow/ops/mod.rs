@@ -7,6 +7,7 @@ mod concat;
 mod copy;
 mod linear;
 mod lookup;
+mod modulate;
 mod norm;
 mod rope;
 mod softmax;
@@ -123,6 +124,7 @@ pub(super) const ALL: &[&dyn Op] = &[
     &attention::Probabilities,
     &attention::Mixture,
     &broadcast::Broadcast,
+    &modulate::Modulate,
     &linear::Linear,
     &lookup::Lookup,
 ];

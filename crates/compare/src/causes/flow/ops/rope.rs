@@ -1,6 +1,6 @@
 //! Rotary positions: pairs of channels turned by an angle that depends on the position and the pair alone.
 
-use super::{Learned, Op, Picked, roughly};
+use super::{Learned, Op, Picked, Predict, Variant, roughly};
 use crate::causes::{
     Loaded,
     array::Axis,
@@ -84,7 +84,9 @@ impl Op for Rope {
         let Some(&channels) = dims.last().filter(|channels| **channels >= 4 && **channels % 2 == 0) else { return Vec::new() };
         // One head at each position could be turned to anything of its length.
         let heads = site.elements() / channels;
-        let axes: Vec<usize> = (0..dims.len() - 1).filter(|axis| dims[*axis] > 1 && heads >= 2 * dims[*axis]).collect();
+        // One position alone, as where one token is decoded, has one angle a pair for all heads.
+        let alone = (0..dims.len() - 1).rev().find(|axis| dims[*axis] == 1 && heads >= LEAST_HEADS);
+        let axes: Vec<usize> = (0..dims.len() - 1).filter(|axis| dims[*axis] > 1 && heads >= 2 * dims[*axis]).chain(alone).collect();
         if axes.is_empty() {
             return Vec::new();
         }
@@ -117,6 +119,9 @@ impl Op for Rope {
     }
 }
 
+/// Heads that turn by the same angles tell a rotation from any other change.
+const LEAST_HEADS: usize = 2;
+
 /// Heads whose lengths are compared before all of them are read.
 const FEW_ROWS: usize = 64;
 const FEWEST_ROWS: usize = 4;
@@ -135,17 +140,41 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, plan: Plan) -> Opti
         return None;
     }
     let pairing = if plan.pairing == Pairing::Halves { "halves" } else { "neighbours" };
-    let loaded = loaded.clone();
+    let name = &site.scene.entries()[input].name;
+    let over = |plan: Plan, turns: Vec<(f64, f64)>| -> Predict {
+        let loaded = loaded.clone();
+        Box::new(move |side, picked| Some(plan.apply(&turns, of(&loaded, side), picked)))
+    };
+    let variant = |what: &str, value: &str, plan: Plan, turns: Vec<(f64, f64)>| Variant {
+        kind: "rotated",
+        text: format!("{name} is {what}"),
+        details: serde_json::json!({"pairing": pairing, "parameter": "turn", "value": value, "input": name}),
+        fitted: false,
+        predict: over(plan, turns),
+    };
+    let other = if plan.pairing == Pairing::Halves { Pairing::Neighbours } else { Pairing::Halves };
+    let pairs = if other == Pairing::Halves { "halves, channel i with i + n/2" } else { "neighbours, channel 2i with 2i + 1" };
+    let variants = vec![
+        variant(
+            &format!("turned in pairs of {pairs}, where the reference turns {pairing}"),
+            "pairing",
+            Plan { pairing: other, ..plan },
+            turns.clone(),
+        ),
+        variant("turned the other way", "reversed", plan, turns.iter().map(|(cos, sin)| (*cos, -sin)).collect()),
+        variant("not turned by its position (rope is missing)", "none", plan, vec![(1.0, 0.0); turns.len()]),
+        variant("turned twice", "twice", plan, turns.iter().map(|(cos, sin)| (cos * cos - sin * sin, 2.0 * cos * sin)).collect()),
+    ];
     Some(Learned {
-        formula: format!("rope of {} ({pairing})", site.scene.entries()[input].name),
+        formula: format!("rope of {name} ({pairing})"),
         inputs: vec![input],
         terms: 2,
         work: 0,
         looseness: 1.5,
         off: [0.0; 4],
         on_some_rows: false,
-        predict: Box::new(move |side, picked| Some(plan.apply(&turns, of(&loaded, side), picked))),
-        variants: Vec::new(),
+        predict: over(plan, turns),
+        variants,
         telling: None,
     })
 }
