@@ -108,7 +108,7 @@ pub(super) fn learn(site: &Site<'_>, sizes: Sizes) -> Vec<Learned> {
                 for key in Heads::of_size(dims, sizes.batch, sizes.keys, query.size, sizes.heads) {
                     let scores = Scores { sizes, query, key };
                     let apart = if q == k { query.others().any(|other| other == key) } else { !query.is_fused() && !key.is_fused() };
-                    if !apart || sizes.heads % key.heads != 0 || !site.is_possible(scores.work()) {
+                    if !apart || !sizes.heads.is_multiple_of(key.heads) || !site.is_possible(scores.work()) {
                         continue;
                     }
                     if let Some(found) = of_inputs(site, [q, k], scores, &mut recorded) {
