@@ -11,7 +11,12 @@ use super::rules::{Board, CANDIDATE, REFERENCE};
 const CUSTOM: usize = 2;
 
 pub(super) fn mark(board: &mut Board<'_, '_>) {
-    let seen: Vec<Option<Matrix>> = (0..board.pairs.len()).map(|pair| matrix(board, pair)).collect();
+    // Names are only understood where shapes promise something.
+    let kinds: Vec<Option<Kind>> = (0..board.pairs.len()).map(|pair| kind(board, pair)).collect();
+    if kinds.iter().flatten().filter(|kind| **kind == Kind::Turned).count() < CUSTOM {
+        return;
+    }
+    let seen: Vec<Option<Matrix>> = kinds.into_iter().enumerate().map(|(pair, kind)| matrix(board, pair, kind?)).collect();
     let written = |layered: bool| {
         let count = |kind: Kind| seen.iter().flatten().filter(|matrix| matrix.layered == layered && matrix.kind == kind).count();
         [count(Kind::Turned), count(Kind::Plain)]
@@ -39,25 +44,26 @@ enum Kind {
     Square,
 }
 
-/// What a pair of weights says, `None` when it says nothing.
-fn matrix(board: &Board<'_, '_>, pair: usize) -> Option<Matrix> {
+/// How a pair of matrices is written, by its shapes.
+fn kind(board: &Board<'_, '_>, pair: usize) -> Option<Kind> {
     let pair = &board.pairs[pair];
     let (&[r], &[c]) = (pair.reference.as_slice(), pair.candidate.as_slice()) else { return None };
-    let items = [&board.items(REFERENCE)[r], &board.items(CANDIDATE)[c]];
-    let (&[rows, columns], &[first, second]) = (items[0].shape.dims(), items[1].shape.dims()) else { return None };
-    let kind = match [first, second] {
-        _ if rows < 2 || columns < 2 => return None,
-        [a, b] if a == rows && b == columns => {
-            if rows == columns {
-                Kind::Square
-            } else {
-                Kind::Plain
-            }
-        }
-        [a, b] if a == columns && b == rows => Kind::Turned,
-        _ => return None,
-    };
-    let names = [(REFERENCE, items[0]), (CANDIDATE, items[1])].map(|(side, item)| board.read_name(side, &item.name));
+    let (reference, candidate) = (&board.items(REFERENCE)[r].shape, &board.items(CANDIDATE)[c].shape);
+    let (&[rows, columns], &[first, second]) = (reference.dims(), candidate.dims()) else { return None };
+    match [first, second] {
+        _ if rows < 2 || columns < 2 => None,
+        [a, b] if a == rows && b == columns && rows == columns => Some(Kind::Square),
+        [a, b] if a == rows && b == columns => Some(Kind::Plain),
+        [a, b] if a == columns && b == rows => Some(Kind::Turned),
+        _ => None,
+    }
+}
+
+/// What a pair says when it is a weight's; `None` when it says nothing.
+fn matrix(board: &Board<'_, '_>, pair: usize, kind: Kind) -> Option<Matrix> {
+    let pair = &board.pairs[pair];
+    let names = [(REFERENCE, pair.reference[0]), (CANDIDATE, pair.candidate[0])];
+    let names = names.map(|(side, item)| board.read_name(side, &board.items(side)[item].name));
     let table = names.iter().any(|name| name.stage.is_some_and(|stage| stage.contains("embed") || stage == "lm_head"));
     let weight = names.iter().any(|name| name.param == Some("weight"));
     let layered = names.iter().any(|name| name.layer.is_some());
