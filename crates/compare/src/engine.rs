@@ -8,7 +8,7 @@ use crate::{
     causes::{self, Scene},
     layout::{self, Convention, Dims, Hints, Layout, LayoutError, SideHints, Which, parse_steps},
     noise::{Measures, angle, averaged, measures, spread},
-    pairing::{self, Leftover, Pair, PairError, Pairing},
+    pairing::{self, Leftover, Pair, PairError, Pairing, Turned},
     precision,
     report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport, Unmeasured},
     settings::{Rule, Settings},
@@ -276,7 +276,11 @@ fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Set
         reference: side(reference, &pair.reference),
         candidate: side(candidate, &pair.candidate),
         only_equal,
-        convention: convention(name, &candidate.items()[pair.candidate[0]].name).or(pair.turned.then_some(Convention::Turned)),
+        convention: match pair.turned {
+            Turned::Surely => Some(Convention::AllTurned),
+            Turned::Perhaps => Some(Convention::Turned),
+            Turned::No => convention(name, &candidate.items()[pair.candidate[0]].name),
+        },
     }
 }
 
@@ -475,8 +479,8 @@ fn last_word(name: &str) -> &str {
 fn is_checkpoint(side: &Side<'_>) -> bool {
     let kept = |item: &crate::side::Item| {
         let last = last_word(&item.name);
-        let ends = ["_weight", "_embedding", "_embeddings", "_token", "_bias", "_weights", "_projection", "_table"];
-        let within = [".experts.", "/experts/"];
+        let ends = ["_weight", "_embedding", "_embeddings", "_bias", "_projection", "_table"];
+        let within = [".experts.", "/experts/", "batch_stats/"];
         // What an exporter to ONNX made of weights has lost its name; nothing that was computed is in such a file.
         let anonymous = item.name.starts_with("onnx::");
         KEPT.contains(&last)
@@ -490,7 +494,7 @@ fn is_checkpoint(side: &Side<'_>) -> bool {
 }
 
 /// What else checkpoints hold.
-const KEPT: [&str; 28] = [
+const KEPT: [&str; 27] = [
     "scale",
     "scales",
     "qzeros",
@@ -513,8 +517,7 @@ const KEPT: [&str; 28] = [
     "moving_variance",
     "_mean",
     "_variance",
-    "mean",
-    "var",
+    "output_weights",
     "logit_scale",
     "cls",
     "proj",
@@ -642,6 +645,8 @@ mod tests {
         assert_eq!(parameters(&[weight, ("model.layers.0.mlp.experts.down_proj", &[4])]), [true, true]);
         assert_eq!(parameters(&[weight, ("topk_weight", &[4]), ("logits", &[4])]), [true, false, false]);
         assert_eq!(parameters(&[weight, ("model.layers.0.self_attn.o_proj", &[4])]), [true, false], "the output of a module");
+        assert_eq!(parameters(&[weight, ("visual.positional_embedding", &[4]), ("onnx::MatMul_12", &[4])]), [true, true, true]);
+        assert_eq!(parameters(&[weight, ("attn_weights", &[4])]), [true, false], "probabilities");
     }
 
     #[test]
@@ -652,6 +657,7 @@ mod tests {
         assert_eq!((convention(packed, packed), convention(plain, plain)), (None, None));
         assert_eq!(convention("a.dense.weight", "params/a/dense/kernel"), Some(Convention::Turned));
         assert_eq!(convention("a/kernel", "b/kernel"), None);
+        assert_eq!(convention("a.dense.weight", "a/dense/kernel:0"), Some(Convention::Turned), "TensorFlow's first output");
     }
 
     #[test]

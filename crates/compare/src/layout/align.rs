@@ -64,6 +64,9 @@ pub fn align(reference: &[View], candidate: &[View], hints: &Hints) -> Result<Al
 /// and what was not rearranged though it should be is a cause.
 fn by_convention(convention: Convention, reference: &View, candidate: &View) -> Result<Option<Vec<Step>>, LayoutError> {
     let dims = reference.shape().dims();
+    if convention == Convention::AllTurned {
+        return Ok((dims.len() == 2).then(|| vec![Step::Permute { order: vec![1, 0] }]));
+    }
     let mut plans = vec![Vec::new()];
     match (convention, dims) {
         (Convention::Turned, [rows, columns]) if rows == columns && *rows > 1 => plans.push(vec![Step::Permute { order: vec![1, 0] }]),
@@ -74,7 +77,7 @@ fn by_convention(convention: Convention, reference: &View, candidate: &View) -> 
                 |order: &Vec<usize>| order.iter().zip(dims).all(|(from, dim)| dims[*from] == *dim) && dims.iter().any(|dim| *dim > 1);
             plans.extend(orders.filter(fits).map(|order| vec![Step::Permute { order }]));
         }
-        (Convention::Turned, _) => {}
+        (Convention::Turned | Convention::AllTurned, _) => {}
         (Convention::Interleaved(which), dims) => {
             for (axis, dim) in dims.iter().enumerate() {
                 let sizes = ranks::fused_sizes(*dim).into_iter().filter(|sizes| sizes.len() == 3);

@@ -181,6 +181,8 @@ pub struct Hints {
 pub enum Convention {
     /// One side's matrices are `[in, out]`, the other's `[out, in]`: a `kernel` beside a `weight`.
     Turned,
+    /// The same of a square matrix among others that are all turned: it must be, whatever its values say. One that is not was forgotten.
+    AllTurned,
     /// Queries, keys and values of one side are interleaved by groups of heads (Megatron's `linear_qkv`), those of the other one after
     /// another.
     Interleaved(Which),

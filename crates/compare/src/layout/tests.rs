@@ -250,6 +250,15 @@ fn a_convention_of_the_names_is_followed_where_the_values_confirm_it() {
     let layout = found(from_ref(&square), from_ref(&square.permute(&[1, 0])), &with(Convention::Turned));
     assert_eq!((layout.text.as_str(), layout.by), ("[12, 12] -> [12, 12]: swap dims 0 and 1", Evidence::Declared));
     assert!(found(from_ref(&square), from_ref(&square), &with(Convention::Turned)).steps.is_empty());
+    // Among others that are all turned, one that is not is wrong.
+    let forgotten = align(&views(from_ref(&square)), &views(from_ref(&square)), &with(Convention::AllTurned)).unwrap();
+    assert_eq!(read(&*forgotten.candidate), square.permute(&[1, 0]));
+    // Kernels of convolutions whose dimensions are all equal, either side's.
+    let kernel = Tensor::random(&[3, 3, 3, 3], 1);
+    for order in [[2, 3, 1, 0], [3, 2, 0, 1]] {
+        let layout = found(from_ref(&kernel), from_ref(&kernel.permute(&order)), &with(Convention::Turned));
+        assert_eq!(layout.by, Evidence::Declared, "{}", layout.text);
+    }
     let pieces = [Tensor::random(&[32, 6], 1), Tensor::random(&[8, 6], 2), Tensor::random(&[8, 6], 3)];
     let (plain, interleaved) = (stacked(&pieces), packed(&pieces, 2));
     for (reference, candidate, which) in [(&plain, &interleaved, Which::Candidate), (&interleaved, &plain, Which::Reference)] {

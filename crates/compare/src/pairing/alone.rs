@@ -1,6 +1,6 @@
 //! One source alone: every tensor against every other.
 
-use super::{Pair, sketch::Sketch};
+use super::{Pair, Turned, sketch::Sketch};
 use crate::{settings::Rule, side::Side};
 use rayon::prelude::*;
 
@@ -11,7 +11,7 @@ pub fn all_pairs<'a>(side: &'a Side<'_>) -> impl Iterator<Item = Pair> + 'a {
     (0..items.len()).flat_map(move |one| {
         (one + 1..items.len()).map(move |other| {
             let score = if items[one].shape == items[other].shape { 1.0 } else { 0.0 };
-            Pair { reference: vec![one], candidate: vec![other], rule: Rule::Shape, score, turned: false }
+            Pair { reference: vec![one], candidate: vec![other], rule: Rule::Shape, score, turned: Turned::No }
         })
     })
 }
@@ -38,7 +38,7 @@ pub fn rank_by_sketch(side: &Side<'_>, limit: usize) -> Vec<Pair> {
     }
     ranked.sort_by(before);
     ranked.truncate(limit);
-    let pair = |(score, one, other)| Pair { reference: vec![one], candidate: vec![other], rule: Rule::Values, score, turned: false };
+    let pair = |(score, one, other)| Pair { reference: vec![one], candidate: vec![other], rule: Rule::Values, score, turned: Turned::No };
     ranked.into_iter().map(pair).collect()
 }
 

@@ -199,6 +199,57 @@ fn gemma_qwen_and_mixtures_of_experts_are_called_differently_in_gguf() {
 }
 
 #[test]
+fn what_llama_cpp_computes_is_what_modules_return() {
+    each_line_is_a_pair(
+        "model.embed_tokens = inp_embd
+        model.layers.{}.input_layernorm = attn_norm-{}
+        model.layers.{}.self_attn.q_proj = Qcur-{}
+        model.layers.{}.self_attn.k_proj = Kcur-{}
+        model.layers.{}.self_attn.v_proj = Vcur-{}
+        model.layers.{}.self_attn.o_proj = attn_out-{}
+        model.layers.{}.post_attention_layernorm = ffn_norm-{}
+        model.layers.{}.mlp.gate_proj = ffn_gate-{}
+        model.layers.{}.mlp.up_proj = ffn_up-{}
+        model.layers.{}.mlp = ffn_out-{}
+        model.layers.{} = l_out-{}
+        model.norm = result_norm
+        lm_head = result_output",
+    );
+}
+
+#[test]
+fn encoders_are_called_differently_in_paddle_clip_and_flax() {
+    each_line_is_a_pair(
+        "bert.encoder.layer.{}.attention.self.query.weight = bert.encoder.layers.{}.self_attn.q_proj.weight
+        bert.encoder.layer.{}.attention.output.dense.bias = bert.encoder.layers.{}.self_attn.out_proj.bias
+        bert.encoder.layer.{}.attention.output.LayerNorm.weight = bert.encoder.layers.{}.norm1.weight
+        bert.encoder.layer.{}.intermediate.dense.weight = bert.encoder.layers.{}.linear1.weight
+        bert.encoder.layer.{}.output.dense.weight = bert.encoder.layers.{}.linear2.weight
+        bert.encoder.layer.{}.output.LayerNorm.bias = bert.encoder.layers.{}.norm2.bias",
+    );
+    each_line_is_a_pair(
+        "text_model.encoder.layers.{}.layer_norm1.weight = transformer.resblocks.{}.ln_1.weight
+        vision_model.encoder.layers.{}.layer_norm1.weight = visual.transformer.resblocks.{}.ln_1.weight
+        text_model.encoder.layers.{}.mlp.fc1.bias = transformer.resblocks.{}.mlp.c_fc.bias
+        vision_model.encoder.layers.{}.mlp.fc1.bias = visual.transformer.resblocks.{}.mlp.c_fc.bias",
+    );
+    each_line_is_a_pair(
+        "blocks.{}.norm1.weight = Transformer/encoderblock_{}/LayerNorm_0/scale
+        blocks.{}.norm2.bias = Transformer/encoderblock_{}/LayerNorm_2/bias
+        blocks.{}.attn.proj.weight = Transformer/encoderblock_{}/MultiHeadDotProductAttention_1/out/kernel
+        blocks.{}.mlp.fc1.weight = Transformer/encoderblock_{}/MlpBlock_3/Dense_0/kernel
+        blocks.{}.mlp.fc2.bias = Transformer/encoderblock_{}/MlpBlock_3/Dense_1/bias
+        norm.weight = Transformer/encoder_norm/scale
+        pos_embed = Transformer/posembed_input/pos_embedding",
+    );
+    each_line_is_a_pair(
+        "backbone.layers.{}.mixer.in_proj.weight = blk.{}.ssm_in.weight
+        backbone.layers.{}.mixer.dt_proj.bias = blk.{}.ssm_dt.bias
+        backbone.layers.{}.mixer.out_proj.weight = blk.{}.ssm_out.weight",
+    );
+}
+
+#[test]
 fn the_gate_is_found_by_what_its_neighbours_are_called() {
     for [gate, up, down] in [
         // TensorRT-LLM, LitGPT, the first Qwen, DBRX, timm.

@@ -2,7 +2,7 @@
 //!
 //! T5 numbers the parts of a block (`layer.1.layer_norm` is the norm of attention to the encoder in a decoder and of the feed-forward in an
 //! encoder), attention to the encoder has a name of its own in each family, Megatron's grouped experts carry their number at the end
-//! (`weight7`), MLX calls them `switch_mlp`, Flax numbers the modules of a block (`LayerNorm_2`), and what a feed-forward with a gate calls
+//! (`weight7`), MLX calls them `switch_mlp`, llama.cpp computes `Qcur-3`, Flax numbers the modules of a block (`LayerNorm_2`), and what a feed-forward with a gate calls
 //! `fc`, `w1` or `gate` only its other names tell.
 
 use std::borrow::Cow;
@@ -21,6 +21,25 @@ const SEGMENTS: &[(&str, &str)] = &[
     ("shared_experts.gate_weight", "shared_gate.weight"),
     ("ffn_gate_inp_shexp", "ffn_shared_gate"),
 ];
+
+/// What llama.cpp calls the tensors that it computes, the layer behind a dash: `Qcur-3`. Nothing is the layer's own output.
+const COMPUTED: &[(&str, &str)] = &[
+    ("attn_norm", "attn_norm"),
+    ("Qcur", "attn_q"),
+    ("Kcur", "attn_k"),
+    ("Vcur", "attn_v"),
+    ("attn_out", "attn_output"),
+    ("attn_post_norm", "post_attention_norm"),
+    ("ffn_norm", "ffn_norm"),
+    ("ffn_gate", "ffn_gate"),
+    ("ffn_up", "ffn_up"),
+    ("ffn_down", "ffn_down"),
+    ("ffn_moe_logits", "ffn_gate_inp"),
+    ("ffn_out", "mlp"),
+    ("ffn_post_norm", "post_ffw_norm"),
+    ("l_out", ""),
+];
+const COMPUTED_OUTSIDE: &[(&str, &str)] = &[("inp_embd", "token_embd"), ("result_norm", "output_norm"), ("result_output", "output")];
 
 /// What the tower of pictures is called, behind `model.` or not, the longest first.
 const VISION: &[&str] = &[
@@ -43,8 +62,12 @@ pub(super) fn plain(name: &str) -> Cow<'_, str> {
     let coder = name.strip_prefix("enc.").map(|rest| format!("encoder.{rest}"));
     let coder = coder.or_else(|| name.strip_prefix("dec.").map(|rest| format!("decoder.{rest}")));
     let mut name = coder.map_or(Cow::Borrowed(name), Cow::Owned);
-    if let Some(plain) =
-        t5(&name).or_else(|| grouped_experts(&name)).or_else(|| switched(&name)).or_else(|| flax(&name)).or_else(|| pictures(&name))
+    if let Some(plain) = llama_cpp(&name)
+        .or_else(|| t5(&name))
+        .or_else(|| grouped_experts(&name))
+        .or_else(|| switched(&name))
+        .or_else(|| flax(&name))
+        .or_else(|| pictures(&name))
     {
         name = Cow::Owned(plain);
     }
@@ -61,6 +84,16 @@ pub(super) fn plain(name: &str) -> Cow<'_, str> {
         Some((range, plain)) => Cow::Owned([&name[..range.start], plain, &name[range.end..]].concat()),
         None => name,
     }
+}
+
+/// `Qcur-3` to `blk.3.attn_q`.
+fn llama_cpp(name: &str) -> Option<String> {
+    if let Some((_, plain)) = COMPUTED_OUTSIDE.iter().find(|(theirs, _)| *theirs == name) {
+        return Some((*plain).to_owned());
+    }
+    let (stem, layer) = name.rsplit_once('-').filter(|(_, layer)| is_number(layer))?;
+    let (_, plain) = COMPUTED.iter().find(|(theirs, _)| *theirs == stem)?;
+    Some(format!("blk.{layer}.{plain}").trim_end_matches('.').to_owned())
 }
 
 /// `encoderblock_3/MultiHeadDotProductAttention_1/query` to `encoderblock_3/attn/query`, `encoderblock_3/LayerNorm_2` to
@@ -195,6 +228,9 @@ mod tests {
             ("model.vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.bias", "vision.layers.0.self_attn.q_proj.bias"),
             ("decoder/layers_1/pre_cross_attention_layer_norm/scale", "decoder/layers_1/cross_attn_norm/scale"),
             ("blk.2.ffn_gate_inp_shexp.weight", "blk.2.ffn_shared_gate.weight"),
+            ("Qcur-12", "blk.12.attn_q"),
+            ("l_out-0", "blk.0"),
+            ("result_norm", "output_norm"),
         ] {
             assert_eq!(plain(theirs), ours);
         }
@@ -211,6 +247,8 @@ mod tests {
             "x.weight1",
             "encoder.attn.q",
             "experts.weight",
+            "conv-1",
+            "attn_norm-x",
         ] {
             assert_eq!(plain(name), name);
         }

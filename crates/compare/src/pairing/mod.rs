@@ -52,8 +52,20 @@ pub struct Pair {
     pub rule: Rule,
     /// 1 is certain.
     pub score: f64,
-    /// The matrices around it are written the other way round on the other side: a square one may be too.
-    pub turned: bool,
+    /// How the matrices around it say that it is written.
+    pub turned: Turned,
+}
+
+/// Whether matrices of one side are the other's transposes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turned {
+    /// Nothing says so, or the shapes do.
+    #[default]
+    No,
+    /// Others are: this square one may be too.
+    Perhaps,
+    /// All others of its kind are: this one, a projection of a layer, must be.
+    Surely,
 }
 
 /// An item without a partner, and the nearest on the other side.

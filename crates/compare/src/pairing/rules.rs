@@ -1,7 +1,7 @@
 //! The state of a pairing while rules work on it, and the rules by name.
 
 use super::{
-    Leftover, Pair, PairError, Pairing, exact, fuzzy, layer_stage, leftovers,
+    Leftover, Pair, PairError, Pairing, Turned, exact, fuzzy, layer_stage, leftovers,
     names::{Name, Reading},
     normalized, offset, pattern, plugin,
     ranks::{self, Unit},
@@ -162,7 +162,7 @@ impl<'a, 's> Board<'a, 's> {
     pub(super) fn take_items(&mut self, reference: Vec<usize>, candidate: Vec<usize>, rule: Rule, score: f64) {
         reference.iter().for_each(|item| self.free[REFERENCE][*item] = false);
         candidate.iter().for_each(|item| self.free[CANDIDATE][*item] = false);
-        self.pairs.push(Pair { reference, candidate, rule, score, turned: false });
+        self.pairs.push(Pair { reference, candidate, rule, score, turned: Turned::No });
     }
 
     /// Units anew, from the items that are still free.

@@ -2,16 +2,25 @@
 //! beside torch, the anonymous operands of an ONNX `MatMul` beside the weights they were.
 //!
 //! Matrices that are not square say it by their shapes. Where all of them in the layers are turned and none is not, the square ones, whose
-//! shapes say nothing, may be turned as well; whether they are is for the values to say. Tables that are looked up in, and the head, which may
-//! be one, are written alike everywhere and do not count.
+//! shapes say nothing, may be turned as well; whether they are is for the values to say. Projections of attention and feed-forward must be: one
+//! that is not was forgotten when its network was converted. Tables that are looked up in, and the head, which may be one, are written alike
+//! everywhere and do not count.
 
-use super::rules::{Board, CANDIDATE, REFERENCE};
+use super::{
+    Turned,
+    rules::{Board, CANDIDATE, REFERENCE},
+};
 
 /// Turned matrices that are a custom and not a mistake.
 const CUSTOM: usize = 2;
 
 pub(super) fn mark(board: &mut Board<'_, '_>) {
-    let seen: Vec<Option<Matrix>> = (0..board.pairs.len()).map(|pair| matrix(board, pair)).collect();
+    // Names are only understood where shapes promise something.
+    let kinds: Vec<Option<Kind>> = (0..board.pairs.len()).map(|pair| kind(board, pair)).collect();
+    if kinds.iter().flatten().filter(|kind| **kind == Kind::Turned).count() < CUSTOM {
+        return;
+    }
+    let seen: Vec<Option<Matrix>> = kinds.into_iter().enumerate().map(|(pair, kind)| matrix(board, pair, kind?)).collect();
     let written = |layered: bool| {
         let count = |kind: Kind| seen.iter().flatten().filter(|matrix| matrix.layered == layered && matrix.kind == kind).count();
         [count(Kind::Turned), count(Kind::Plain)]
@@ -22,7 +31,12 @@ pub(super) fn mark(board: &mut Board<'_, '_>) {
     let in_layers = if inside == [0, 0] { custom(outside) } else { custom(inside) };
     let elsewhere = in_layers && outside[1] == 0 || custom(outside);
     for (pair, matrix) in board.pairs.iter_mut().zip(seen) {
-        pair.turned = matrix.is_some_and(|matrix| matrix.kind == Kind::Square && if matrix.layered { in_layers } else { elsewhere });
+        pair.turned = match matrix {
+            Some(matrix) if matrix.kind != Kind::Square => Turned::No,
+            Some(matrix) if matrix.layered && matrix.projects && in_layers => Turned::Surely,
+            Some(matrix) if if matrix.layered { in_layers } else { elsewhere } => Turned::Perhaps,
+            _ => Turned::No,
+        };
     }
 }
 
@@ -30,7 +44,11 @@ pub(super) fn mark(board: &mut Board<'_, '_>) {
 struct Matrix {
     kind: Kind,
     layered: bool,
+    /// By both names a projection, and the same one.
+    projects: bool,
 }
+
+const PROJECTIONS: [&str; 7] = ["attn_q", "attn_k", "attn_v", "attn_o", "mlp_gate", "mlp_up", "mlp_down"];
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -39,39 +57,42 @@ enum Kind {
     Square,
 }
 
-/// What a pair of weights says, `None` when it says nothing.
-fn matrix(board: &Board<'_, '_>, pair: usize) -> Option<Matrix> {
+/// How a pair of matrices is written, by its shapes.
+fn kind(board: &Board<'_, '_>, pair: usize) -> Option<Kind> {
     let pair = &board.pairs[pair];
     let (&[r], &[c]) = (pair.reference.as_slice(), pair.candidate.as_slice()) else { return None };
-    let items = [&board.items(REFERENCE)[r], &board.items(CANDIDATE)[c]];
-    let (&[rows, columns], &[first, second]) = (items[0].shape.dims(), items[1].shape.dims()) else { return None };
-    let kind = match [first, second] {
-        _ if rows < 2 || columns < 2 => return None,
-        [a, b] if a == rows && b == columns => {
-            if rows == columns {
-                Kind::Square
-            } else {
-                Kind::Plain
-            }
-        }
-        [a, b] if a == columns && b == rows => Kind::Turned,
-        _ => return None,
-    };
-    let names = [(REFERENCE, items[0]), (CANDIDATE, items[1])].map(|(side, item)| board.read_name(side, &item.name));
+    let (reference, candidate) = (&board.items(REFERENCE)[r].shape, &board.items(CANDIDATE)[c].shape);
+    let (&[rows, columns], &[first, second]) = (reference.dims(), candidate.dims()) else { return None };
+    match [first, second] {
+        _ if rows < 2 || columns < 2 => None,
+        [a, b] if a == rows && b == columns && rows == columns => Some(Kind::Square),
+        [a, b] if a == rows && b == columns => Some(Kind::Plain),
+        [a, b] if a == columns && b == rows => Some(Kind::Turned),
+        _ => None,
+    }
+}
+
+/// What a pair says when it is a weight's; `None` when it says nothing.
+fn matrix(board: &Board<'_, '_>, pair: usize, kind: Kind) -> Option<Matrix> {
+    let pair = &board.pairs[pair];
+    let names = [(REFERENCE, pair.reference[0]), (CANDIDATE, pair.candidate[0])];
+    let names = names.map(|(side, item)| board.read_name(side, &board.items(side)[item].name));
     let table = names.iter().any(|name| name.stage.is_some_and(|stage| stage.contains("embed") || stage == "lm_head"));
     let weight = names.iter().any(|name| name.param == Some("weight"));
     let layered = names.iter().any(|name| name.layer.is_some());
-    (weight && !table).then_some(Matrix { kind, layered })
+    let projects = names[0].stage == names[1].stage && names[0].stage.is_some_and(|stage| PROJECTIONS.contains(&stage));
+    (weight && !table).then_some(Matrix { kind, layered, projects })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Turned::{self, No, Perhaps, Surely};
     use crate::{pairing::testing::*, settings::Rule};
 
     const NAMES: [&str; 5] =
         ["wte.weight", "h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight", "h.0.mlp.c_fc.weight", "pooler.dense.weight"];
 
-    fn turned(reference: [[u64; 2]; 5], candidate: [[u64; 2]; 5]) -> Vec<bool> {
+    fn turned(reference: [[u64; 2]; 5], candidate: [[u64; 2]; 5]) -> Vec<Turned> {
         let side = |dims: [[u64; 2]; 5]| {
             NAMES
                 .iter()
@@ -79,23 +100,24 @@ mod tests {
                 .fold(Source::new(), |source, (name, dims)| source.with(name, twinscope_tensor::DType::F32, &dims, Vec::new()))
         };
         let (_, pairing) = result(&settings(&[Rule::Exact]), &side(reference), &side(candidate));
-        let name = |pair: &crate::pairing::Pair| NAMES[pair.reference[0]];
-        NAMES.iter().map(|wanted| pairing.pairs.iter().any(|pair| name(pair) == *wanted && pair.turned)).collect()
+        let mut found = vec![No; NAMES.len()];
+        pairing.pairs.iter().for_each(|pair| found[pair.reference[0]] = pair.turned);
+        found
     }
 
     #[test]
     fn square_matrices_go_with_those_around_them() {
         let plain = [[50, 8], [24, 8], [8, 8], [32, 8], [8, 8]];
         let conv1d = [[50, 8], [8, 24], [8, 8], [8, 32], [8, 8]];
-        assert_eq!(turned(plain, conv1d), [false, false, true, false, true]);
-        assert_eq!(turned(conv1d, plain), [false, false, true, false, true]);
-        assert_eq!(turned(plain, plain), [false; 5]);
+        assert_eq!(turned(plain, conv1d), [No, No, Surely, No, Perhaps]);
+        assert_eq!(turned(conv1d, plain), [No, No, Surely, No, Perhaps]);
+        assert_eq!(turned(plain, plain), [No; 5]);
     }
 
     #[test]
     fn one_matrix_that_is_turned_is_a_mistake_and_no_custom() {
         let plain = [[50, 8], [24, 8], [8, 8], [32, 8], [8, 8]];
         let one = [[50, 8], [8, 24], [8, 8], [32, 8], [8, 8]];
-        assert_eq!(turned(plain, one), [false; 5]);
+        assert_eq!(turned(plain, one), [No; 5]);
     }
 }
