@@ -93,7 +93,7 @@ def turned(values, theta):
 
 
 def run_with_heads(folder, noise, fault):
-    """Attention with its heads, its probabilities and every weight: 85 tensors."""
+    """Attention with its heads, its probabilities and every weight: 93 tensors."""
     of = Recorder(folder, noise)
     record = of.record
 
