@@ -152,6 +152,29 @@ struct Scores {
 }
 
 impl Scores {
+    /// Every two tensors that may be the queries and keys of probabilities of these sizes, and how they lie.
+    fn all(site: &Site<'_>, sizes: Sizes) -> Vec<([usize; 2], Self)> {
+        let Sizes { batch, heads, queries, keys } = sizes;
+        let mut all = Vec::new();
+        for &q in &site.before {
+            let dims = &site.scene.entries()[q].dims;
+            let fused = Heads::fused(dims, batch, queries, heads);
+            for query in Heads::all(dims, batch, queries, Some(heads)).into_iter().chain(fused) {
+                for &k in &site.before {
+                    for key in Heads::of_size(&site.scene.entries()[k].dims, batch, keys, query.size, heads) {
+                        let scores = Self { sizes, query, key };
+                        // Both from one tensor: two parts of it.
+                        let apart = if q == k { query.others().any(|other| other == key) } else { !query.is_fused() && !key.is_fused() };
+                        if apart && heads.is_multiple_of(key.heads) && site.is_possible(scores.work()) {
+                            all.push(([q, k], scores));
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+
     fn row(self, query: &[f64], key: &[f64], batch: usize, head: usize, token: usize, out: &mut Vec<f64>) {
         self.seen(query, key, (batch, head, token), |_| true, out);
     }
@@ -259,22 +282,9 @@ impl Op for Probabilities {
         }
         let Some(mut likely) = Likely::of(site, sizes) else { return Vec::new() };
         let mut learned = Vec::new();
-        for &q in &site.before {
-            let dims = &site.scene.entries()[q].dims;
-            let fused = Heads::fused(dims, sizes.batch, sizes.queries, sizes.heads);
-            for query in Heads::all(dims, sizes.batch, sizes.queries, Some(sizes.heads)).into_iter().chain(fused) {
-                for &k in &site.before {
-                    let dims = &site.scene.entries()[k].dims;
-                    for key in Heads::of_size(dims, sizes.batch, sizes.keys, query.size, sizes.heads) {
-                        let scores = Scores { sizes, query, key };
-                        // Both from one tensor: two parts of it.
-                        let apart = if q == k { query.others().any(|other| other == key) } else { !query.is_fused() && !key.is_fused() };
-                        let fits = apart && sizes.heads % key.heads == 0 && site.is_possible(scores.work());
-                        if fits && likely.may_be(site, (q, query), (k, key)) {
-                            learned.extend(probabilities(site, q, k, scores));
-                        }
-                    }
-                }
+        for (inputs, scores) in Scores::all(site, sizes) {
+            if likely.may_be(site, inputs, scores) {
+                learned.extend(probabilities(site, inputs, scores));
             }
         }
         if learned.is_empty() {
@@ -336,15 +346,15 @@ impl Likely {
     }
 
     /// Whether the log-odds follow the products.
-    fn may_be(&mut self, site: &Site<'_>, query: (usize, Heads), key: (usize, Heads)) -> bool {
-        let Some(dots) = self.dots(site, query, key) else { return false };
+    fn may_be(&mut self, site: &Site<'_>, inputs: [usize; 2], scores: Scores) -> bool {
+        let Some(dots) = self.dots(site, inputs, scores) else { return false };
         let mut odds = Odds::default();
         self.rows.iter().zip(dots).for_each(|(row, dots)| odds.add(&dots, &row.probable));
         odds.related(RELATED)
     }
 
     /// The products of each row's query and the keys it sees; `None` when they cannot be read.
-    fn dots(&mut self, site: &Site<'_>, (q, query): (usize, Heads), (k, key): (usize, Heads)) -> Option<Vec<Vec<f64>>> {
+    fn dots(&mut self, site: &Site<'_>, [q, k]: [usize; 2], Scores { query, key, .. }: Scores) -> Option<Vec<Vec<f64>>> {
         let Self { heads, rows, queries, keys } = self;
         let queries = queries.entry((q, query)).or_insert_with(|| {
             let of = |row: &LikelyRow| site.scene.runs(q, &[query.at(row.batch, row.head, row.query)], query.size);
@@ -362,7 +372,7 @@ impl Likely {
     }
 }
 
-fn probabilities(site: &Site<'_>, q: usize, k: usize, scores: Scores) -> Option<Learned> {
+fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<Learned> {
     let (query, key) = (site.load(q)?, site.load(k)?);
     let rows = Rows { scores, query, key, out: site.out.recorded().clone() };
     let fitted = rows.fit_scale(Which::Reference)?;

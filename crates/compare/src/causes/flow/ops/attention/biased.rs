@@ -1,6 +1,6 @@
 //! Probabilities whose scores have something added: a slope per head along the keys (ALiBi), or a bias that is recorded (T5).
 
-use super::{CAPS, FEW_ROWS, Heads, Likely, LikelyRow, Loaded, NEGLIGIBLE, Odds, RELATED, Rows, Scores, Sizes, Softmax, are_probabilities};
+use super::{CAPS, FEW_ROWS, Likely, LikelyRow, Loaded, NEGLIGIBLE, Odds, RELATED, Rows, Scores, Sizes, Softmax, are_probabilities};
 use crate::{
     causes::{
         constants::{factor, said, short},
@@ -103,26 +103,12 @@ impl Biased {
 pub(super) fn learn(site: &Site<'_>, sizes: Sizes, likely: &mut Likely) -> Vec<Learned> {
     let mut learned = Vec::new();
     let recorded = Bias::recorded(site, sizes);
-    for &q in &site.before {
-        let dims = &site.scene.entries()[q].dims;
-        let fused = Heads::fused(dims, sizes.batch, sizes.queries, sizes.heads);
-        for query in Heads::all(dims, sizes.batch, sizes.queries, Some(sizes.heads)).into_iter().chain(fused) {
-            for &k in &site.before {
-                let dims = &site.scene.entries()[k].dims;
-                for key in Heads::of_size(dims, sizes.batch, sizes.keys, query.size, sizes.heads) {
-                    let scores = Scores { sizes, query, key };
-                    let apart = if q == k { query.others().any(|other| other == key) } else { !query.is_fused() && !key.is_fused() };
-                    if !apart || !sizes.heads.is_multiple_of(key.heads) || !site.is_possible(scores.work()) {
-                        continue;
-                    }
-                    let Some(dots) = likely.dots(site, (q, query), (k, key)) else { continue };
-                    let biases: Vec<&Bias> = recorded.iter().filter(|bias| may_be_beside(bias, &likely.rows, &dots)).collect();
-                    let has_slopes = may_have_slopes(&likely.rows, &dots);
-                    if has_slopes || !biases.is_empty() {
-                        learned.extend(of_inputs(site, [q, k], scores, &biases, has_slopes));
-                    }
-                }
-            }
+    for (inputs, scores) in Scores::all(site, sizes) {
+        let Some(dots) = likely.dots(site, inputs, scores) else { continue };
+        let biases: Vec<&Bias> = recorded.iter().filter(|bias| may_be_beside(bias, &likely.rows, &dots)).collect();
+        let has_slopes = may_have_slopes(&likely.rows, &dots);
+        if has_slopes || !biases.is_empty() {
+            learned.extend(of_inputs(site, inputs, scores, &biases, has_slopes));
         }
     }
     learned
