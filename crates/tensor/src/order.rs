@@ -1,8 +1,11 @@
-//! Execution order where a file has none: layer number, then stage, then natural name order.
+//! Execution order where a file has none: a number that counts the tensors, else layer number, then stage, then natural name order.
 
 mod modules;
 
-use std::cmp::Ordering;
+use std::{
+    cmp::Ordering,
+    collections::{BTreeSet, HashMap, HashSet},
+};
 
 /// The stages of a layer in the order they run, for names like `{layer}_{stage}`.
 pub const STAGES: [&str; 13] = [
@@ -32,7 +35,7 @@ pub fn layer_stage(name: &str) -> Option<(u64, &str)> {
     Some((layer.parse().ok()?, stage))
 }
 
-/// Where a name stands in the order; compare with [`by_name`].
+/// Where a name that is not counted stands in the order.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place<'a> {
     /// Before the layers (embeddings), in them, after them.
@@ -76,17 +79,39 @@ fn place(name: &str) -> Place<'_> {
     let layer = layer.filter(|_| !modules::is_in_a_row(name));
     let loaded = modules::is_loaded(name);
     let is_number = |part: &&str| part.bytes().next().is_some_and(|b| b.is_ascii_digit());
-    let stack = if loaded { 0 } else { segments.clone().take_while(|part| !is_number(part)).find_map(modules::stack).unwrap_or(0) };
+    let known = if loaded { None } else { modules::stack(segments.clone().take_while(|part| !is_number(part))) };
+    let stack = known.unwrap_or(modules::PLAIN_STACK);
+    // `mid_block.attentions.0` is between `resnets.0` and `resnets.1`.
+    let turns = segments.clone().zip(segments.clone().skip(1)).position(|(one, next)| modules::takes_turns(one) && is_number(&next));
+    let first_number = segments.clone().position(|part| is_number(&part));
+    if let Some(at) = turns.filter(|at| !loaded && first_number == Some(at + 1)) {
+        return Place { part: 1, stack, layer: 0, stage: 0, path: path(segments.skip(at), true) };
+    }
     if let Some(layer) = layer {
         // What comes before the number is the same for all of a layer.
         segments.find(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
         let path = if loaded { Vec::new() } else { path(segments, true) };
         return Place { part: 1, stack, layer, stage: 0, path };
     }
+    if let Some((number, rest)) = modules::worded_layer(name) {
+        // As the numbered stacks of a network whose layers are numbered in each; what all of it returns comes behind what is in it.
+        let base =
+            name.split(['.', '/', '_']).find_map(|part| if part == "decoder" || part == "dec" { Some(2) } else { None }).unwrap_or(0);
+        let path = if loaded { Vec::new() } else { path(rest.split(['.', '/']).filter(|part| !part.is_empty()), true) };
+        let layer = if rest.is_empty() { u64::MAX } else { 0 };
+        return Place { part: 1, stack: number.saturating_add(base * MANY), layer, stage: 0, path };
+    }
     let contains = |word: &str| name.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()));
     let first = ["embed", "embd", "wte", "wpe", "input", "token"].into_iter().any(contains);
     if loaded {
         return Place { part: if first { 0 } else { 2 }, stack: 0, layer: 0, stage: 0, path: Vec::new() };
+    }
+    // What begins a decoder comes behind what ends its encoder, and the text behind what is seen.
+    let begins = first || modules::outside_of_layers(name) == modules::Outside::Before;
+    if let Some(stack) = known.filter(|stack| *stack != modules::PLAIN_STACK) {
+        let first = Step { rank: 0, name: "" };
+        let (layer, lead) = if begins { (0, Some(first)) } else { (u64::MAX, None) };
+        return Place { part: 1, stack, layer, stage: 0, path: lead.into_iter().chain(path(segments, false)).collect() };
     }
     match modules::outside_of_layers(name) {
         modules::Outside::Before => Place { part: 0, stack: 0, layer: 0, stage: 0, path: path(segments, false) },
@@ -97,11 +122,23 @@ fn place(name: &str) -> Place<'_> {
     }
 }
 
+/// More than any stack has layers.
+const MANY: u64 = 1 << 32;
+
+/// The rank of the first of modules that take turns.
+const TURNS: u8 = 20;
+
 /// A module's own result comes after those of the modules in it.
 fn path<'a>(segments: impl Iterator<Item = &'a str>, in_layer: bool) -> Vec<Step<'a>> {
     let mut parent = "";
     let mut steps: Vec<Step<'a>> = Vec::new();
     for name in segments {
+        // Of those that take turns the number counts first.
+        if modules::takes_turns(parent)
+            && let (Some(last), Ok(turn)) = (steps.last_mut(), name.parse::<u8>())
+        {
+            last.rank = TURNS.saturating_add(turn.saturating_mul(2)).saturating_add(u8::from(parent == "attentions"));
+        }
         steps.push(Step { rank: modules::rank(name, parent, in_layer), name });
         parent = name;
     }
@@ -109,14 +146,105 @@ fn path<'a>(segments: impl Iterator<Item = &'a str>, in_layer: bool) -> Vec<Step
     steps
 }
 
-/// Layer, stage, natural name. Results of modules whose names say what they are come in the order such modules run.
-pub fn by_name(a: &str, b: &str) -> Ordering {
-    place(a).cmp(&place(b)).then_with(|| natural(a, b))
+/// What the names of a source say about their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// Whoever wrote them counted: `007_layers.0.v`. Nothing else needs to be known.
+    Counted,
+    /// The layer's number is at the end: `attn_out_5`.
+    Suffixed,
+    /// Layer, stage, natural name. Results of modules whose names say what they are come in the order such modules run.
+    Spoken,
 }
 
-/// Sorts by [`by_name`], computing each place once. Equal names keep their order.
+impl Names {
+    /// Counted are names that all begin with a number of their own; layers have several tensors with the same.
+    pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut seen = HashSet::new();
+        let names: Vec<&str> = names.into_iter().collect();
+        let counted = names.iter().all(|name| count_of(name).is_some_and(|count| seen.insert(count)));
+        match counted && seen.len() >= LEAST_COUNTED {
+            true => Self::Counted,
+            false if are_suffixed(&names) => Self::Suffixed,
+            false => Self::Spoken,
+        }
+    }
+
+    pub fn cmp(self, a: &str, b: &str) -> Ordering {
+        match self {
+            Self::Counted => count_of(a).map(|(_, count)| count).cmp(&count_of(b).map(|(_, count)| count)).then_with(|| natural(a, b)),
+            Self::Suffixed | Self::Spoken => self.place(a).cmp(&self.place(b)).then_with(|| natural(a, b)),
+        }
+    }
+
+    fn place(self, name: &str) -> Place<'_> {
+        match suffix_of(name).filter(|_| self == Self::Suffixed) {
+            Some((stem, number)) => {
+                let path = if modules::is_loaded(stem) { Vec::new() } else { path(stem.split(['.', '/']), true) };
+                Place { part: 1, stack: number, layer: 0, stage: 0, path }
+            }
+            None => place(name),
+        }
+    }
+}
+
+/// A name and the number it ends with.
+fn suffix_of(name: &str) -> Option<(&str, u64)> {
+    let (stem, number) = name.split_at(name.trim_end_matches(|c: char| c.is_ascii_digit()).len());
+    let stem = stem.strip_suffix(['_', '-', '.', ':']).filter(|stem| !stem.is_empty())?;
+    Some((stem, number.parse().ok()?))
+}
+
+/// So many things are in every layer, and so many layers are there, before numbers at the end are believed to be layers.
+const LEAST_SUFFIXED: usize = 3;
+
+/// Whether most names end with a number, and several are there with all the same ones.
+fn are_suffixed(names: &[&str]) -> bool {
+    let mut stems: HashMap<&str, BTreeSet<u64>> = HashMap::new();
+    for (stem, number) in names.iter().filter_map(|name| suffix_of(name)) {
+        stems.entry(stem).or_default().insert(number);
+    }
+    let mut alike: HashMap<&BTreeSet<u64>, usize> = HashMap::new();
+    stems.values().filter(|numbers| numbers.len() >= LEAST_SUFFIXED).for_each(|numbers| *alike.entry(numbers).or_default() += 1);
+    alike.iter().any(|(numbers, stems)| *stems >= LEAST_SUFFIXED && 2 * stems * numbers.len() > names.len())
+}
+
+/// Two names that begin with a number may just do so.
+const LEAST_COUNTED: usize = 3;
+
+/// Between a count and what it counts. Not a dot: `3.weight` is of the module 3.
+const BEHIND_A_COUNT: [char; 3] = ['_', '-', ' '];
+
+/// The folder of a name and the number it begins with there, if that is not all of it.
+fn count_of(name: &str) -> Option<(&str, u64)> {
+    let (folder, name) = name.rsplit_once('/').unwrap_or(("", name));
+    let (count, rest) = name.split_at(digits(name.as_bytes()));
+    let separated = rest.starts_with(BEHIND_A_COUNT) && rest.len() > 1;
+    Some((folder, count.parse().ok().filter(|_| separated)?))
+}
+
+/// Whether the counts of counted names have no gaps.
+pub fn is_gapless<'a>(names: impl Iterator<Item = &'a str>) -> bool {
+    let mut counts: Vec<u64> = names.filter_map(|name| count_of(name).map(|(_, count)| count)).collect();
+    counts.sort_unstable();
+    counts.windows(2).all(|two| two[1] - two[0] == 1)
+}
+
+/// A counted name without its count: `layers.0.v` of `007_layers.0.v`.
+pub fn without_count(name: &str) -> String {
+    let (folder, last) = name.rsplit_once('/').map_or((None, name), |(folder, last)| (Some(folder), last));
+    let rest = &last[digits(last.as_bytes())..];
+    let rest = if rest.len() < last.len() { rest.trim_start_matches(BEHIND_A_COUNT) } else { rest };
+    folder.map_or_else(|| rest.to_owned(), |folder| format!("{folder}/{rest}"))
+}
+
+/// Sorts by what the names say, computing each place once. Equal names keep their order.
 pub fn sort_by_name<T>(items: &mut Vec<T>, name: impl Fn(&T) -> &str) {
-    let mut places: Vec<(Place<'_>, usize)> = items.iter().enumerate().map(|(at, item)| (place(name(item)), at)).collect();
+    let names = Names::of(items.iter().map(&name));
+    if names == Names::Counted {
+        return items.sort_by(|a, b| Names::Counted.cmp(name(a), name(b)));
+    }
+    let mut places: Vec<(Place<'_>, usize)> = items.iter().enumerate().map(|(at, item)| (names.place(name(item)), at)).collect();
     let before = |a: &(Place<'_>, usize), b: &(Place<'_>, usize)| {
         a.0.cmp(&b.0).then_with(|| natural(name(&items[a.1]), name(&items[b.1]))).then(a.1.cmp(&b.1))
     };
@@ -185,6 +313,29 @@ mod tests {
         );
     }
 
+    #[test]
+    fn who_counted_is_believed() {
+        let names = [
+            "000_embed",
+            "001_layers.0.q_proj.weight",
+            "002_layers.0.input_layernorm",
+            "010_layers.0.mlp",
+            "011_layers.1.input_layernorm",
+            "100_input_ids",
+        ];
+        assert_eq!(sorted(&names), names);
+        // Each rank for itself, and without zeros in front.
+        let names = ["rank0/1-norm", "rank1/1-norm", "rank0/2-attn", "rank1/2-attn", "rank0/10-embed", "rank1/10-embed"];
+        assert_eq!(sorted(&names), names);
+        assert_eq!(["007_layers.0.v", "rank0/12 - x", "layers.0.v"].map(without_count), ["layers.0.v", "rank0/x", "layers.0.v"]);
+        // Numbers that are not those of the tensors: layers, and one tensor without.
+        let names = ["0_query", "0_key", "1_query", "1_key"];
+        assert_eq!(sorted(&names), names);
+        let names = ["embed_tokens", "3_norm", "4_attn", "5_query"];
+        assert_eq!(sorted(&names), names);
+        assert_eq!(Names::of(["0.weight", "1.running_mean", "2.bias"]), Names::Spoken);
+    }
+
     fn sorted<'a>(names: &[&'a str]) -> Vec<&'a str> {
         let mut names = names.to_vec();
         names.sort_unstable();
@@ -241,6 +392,44 @@ mod tests {
     }
 
     #[test]
+    fn layers_are_known_however_their_number_is_written() {
+        let parts = ["input_norm", "q", "v", "attn_out", "resid_mid", "post_norm", "mlp_up", "mlp_act", "mlp_out", "output"];
+        for layer in [
+            "layer{}_{p}",
+            "layer_{}.{p}",
+            "block{}/{p}",
+            "L{}.{p}",
+            "model_layers_{}_{p}",
+            "layers[{}].{p}",
+            "{p}_{}",
+            "{p}-{}",
+            "h.{}.{p}",
+            "blocks.{}.hook_{p}",
+        ] {
+            let of = |number: usize, part: &str| layer.replace("{}", &number.to_string()).replace("{p}", part);
+            let mut names = vec!["embed".to_owned()];
+            names.extend((0..12).flat_map(|number| parts.iter().map(move |part| (number, part))).map(|(number, part)| of(number, part)));
+            names.extend(["final_norm".to_owned(), "logits".to_owned()]);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            assert_eq!(sorted(&names), names);
+        }
+        // Parts of modules in one word, and two stacks.
+        let names = [
+            "layer0_self_attn_q_proj",
+            "layer0_self_attn_o_proj",
+            "layer0_mlp_gate_proj",
+            "layer0_mlp_c_proj",
+            "layer0",
+            "layer1_self_attn_q_proj",
+        ];
+        assert_eq!(sorted(&names), names);
+        let names = ["encoder_layer_0_attn", "encoder_layer_1_attn", "decoder_layer_0_attn", "decoder_layer_1_attn"];
+        assert_eq!(sorted(&names), names);
+        // Numbers of a few modules are none.
+        assert_eq!(Names::of(["conv_1", "conv_2", "fc_1", "fc_2", "fc_3", "out"]), Names::Spoken);
+    }
+
+    #[test]
     fn an_encoder_ends_before_its_decoder_begins() {
         let names = ["encoder.block.0.layer.0.layer_norm", "encoder.block.11", "encoder.final_layer_norm", "decoder.block.0", "lm_head"];
         assert_eq!(sorted(&names), names);
@@ -271,6 +460,85 @@ mod tests {
             ["input_features", "encoder.conv1", "encoder.conv2", "encoder.embed_positions", "encoder.layers.0.fc1", "encoder.layer_norm"];
         assert_eq!(sorted(&names), names);
         let names = ["encoder.layer.0", "pooler.dense", "pooler.activation", "pooler", "classifier"];
+        assert_eq!(sorted(&names), names);
+    }
+
+    #[test]
+    fn a_decoder_begins_behind_its_encoder_and_text_behind_pictures() {
+        let names = [
+            "model.encoder.conv1",
+            "model.encoder.layers.0",
+            "model.encoder.layer_norm",
+            "model.decoder.embed_tokens",
+            "model.decoder.layers.0.fc1",
+        ];
+        assert_eq!(sorted(&names), names);
+        let names = [
+            "vision_tower.vision_model.embeddings",
+            "vision_tower.vision_model.encoder.layers.1",
+            "vision_tower.vision_model.post_layernorm",
+            "multi_modal_projector.linear_1",
+            "language_model.model.embed_tokens",
+            "language_model.model.layers.0",
+            "language_model.lm_head",
+        ];
+        assert_eq!(sorted(&names), names);
+    }
+
+    #[test]
+    fn a_second_norm_comes_behind_attention_however_it_is_written() {
+        let names = [
+            "embeddings.LayerNorm",
+            "embeddings.dropout",
+            "encoder.layers.0.layer_norm1",
+            "encoder.layers.0.self_attn.q_proj",
+            "encoder.layers.0.self_attn",
+            "encoder.layers.0.ls1",
+            "encoder.layers.0.drop_path1",
+            "encoder.layers.0.layer_norm2",
+            "encoder.layers.0.mlp.fc1",
+        ];
+        assert_eq!(sorted(&names), names);
+    }
+
+    #[test]
+    fn modules_that_take_turns_are_ordered_by_their_turn() {
+        let names = [
+            "conv_in",
+            "down_blocks.0.resnets.0.conv1",
+            "down_blocks.0.attentions.0",
+            "down_blocks.0.resnets.1.conv1",
+            "down_blocks.0.attentions.1",
+            "down_blocks.0.downsamplers.0",
+            "mid_block.resnets.0",
+            "mid_block.attentions.0",
+            "mid_block.resnets.1",
+            "up_blocks.0.resnets.0",
+            "conv_norm_out",
+        ];
+        assert_eq!(sorted(&names), names);
+    }
+
+    #[test]
+    fn what_llama_cpp_computes_comes_in_the_order_it_does() {
+        let parts = [
+            "attn_norm",
+            "Qcur",
+            "Kcur",
+            "Vcur",
+            "kqv_out",
+            "attn_out",
+            "ffn_inp",
+            "ffn_norm",
+            "ffn_gate",
+            "ffn_up",
+            "ffn_silu",
+            "ffn_out",
+            "l_out",
+        ];
+        let names: Vec<String> = (0..3).flat_map(|layer| parts.map(|part| format!("{part}-{layer}"))).collect();
+        let names: Vec<&str> =
+            std::iter::once("inp_embd").chain(names.iter().map(String::as_str)).chain(["result_norm", "result_output"]).collect();
         assert_eq!(sorted(&names), names);
     }
 

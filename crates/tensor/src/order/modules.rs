@@ -25,14 +25,57 @@ pub(super) fn is_loaded(name: &str) -> bool {
     whole.contains(&last) || begins.iter().any(|begin| last.starts_with(begin))
 }
 
-/// The stack of layers that a segment of a path begins, where a network has several.
-pub(super) fn stack(segment: &str) -> Option<u64> {
-    let numbered = ["layer", "stage"].into_iter().find_map(|word| segment.strip_prefix(word)).and_then(|number| number.parse().ok());
-    numbered.or(match segment {
-        "encoder" | "down" | "down_blocks" => Some(0),
-        "mid" | "mid_block" | "middle" | "middle_block" => Some(1),
-        "decoder" | "up" | "up_blocks" => Some(2),
-        _ => None,
+/// Where what no word says more about stands among the stacks.
+pub(super) const PLAIN_STACK: u64 = 2;
+
+/// The stack of layers that these segments of a path, up to the first number, are in where a network has several: what is seen, what brings it to
+/// the text, and then what there always is, an encoder before its decoder.
+pub(super) fn stack<'a>(segments: impl Iterator<Item = &'a str> + Clone) -> Option<u64> {
+    let is = |words: &[&str]| segments.clone().any(|segment| words.contains(&segment));
+    if is(&["vision_tower", "vision_model", "vision_encoder", "visual", "image_encoder", "audio_tower"]) {
+        return Some(if is(&["merger"]) { 1 } else { 0 });
+    }
+    if is(&["multi_modal_projector", "mm_projector", "vision_projector", "connector"]) {
+        return Some(1);
+    }
+    let numbered =
+        |segment: &str| ["layer", "stage"].into_iter().find_map(|word| segment.strip_prefix(word)).and_then(|number| number.parse().ok());
+    let known = |segment: &str| {
+        numbered(segment).map(|number: u64| number.saturating_add(PLAIN_STACK)).or(match segment {
+            "encoder" | "down" | "down_blocks" => Some(PLAIN_STACK),
+            "mid" | "mid_block" | "middle" | "middle_block" => Some(PLAIN_STACK + 1),
+            "decoder" | "up" | "up_blocks" | "single_transformer_blocks" | "single_blocks" => Some(PLAIN_STACK + 2),
+            _ => None,
+        })
+    };
+    // The text of a network that sees is read behind what is seen.
+    let text = if is(&["language_model"]) { PLAIN_STACK + 2 } else { 0 };
+    segments.clone().find_map(known).or((text > 0).then_some(PLAIN_STACK)).map(|stack| stack.saturating_add(text))
+}
+
+/// Whether two kinds of modules take turns here, each numbered for itself.
+pub(super) fn takes_turns(segment: &str) -> bool {
+    matches!(segment, "resnets" | "attentions")
+}
+
+/// What a layer is called where its number is no segment of a path. Letters alone need the number right behind them.
+const LAYERS: [&str; 11] = ["layers", "layer", "blocks", "block", "blk", "encoder", "decoder", "enc", "dec", "l", "h"];
+
+/// The number of a layer behind the word for one, `layer5_attn`, `block_5/attn`, `L05.attn`, and the name behind it.
+pub(super) fn worded_layer(name: &str) -> Option<(u64, &str)> {
+    let bytes = name.as_bytes();
+    (0..bytes.len()).find_map(|at| {
+        let begins =
+            at == 0 || !bytes[at - 1].is_ascii_alphanumeric() || (bytes[at].is_ascii_uppercase() && bytes[at - 1].is_ascii_lowercase());
+        let word = LAYERS
+            .iter()
+            .filter(|_| begins)
+            .find(|word| bytes[at..].get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word.as_bytes())))?;
+        let behind = &name[at + word.len()..];
+        let digits = if word.len() == 1 { behind } else { behind.strip_prefix(['_', '-', '[', '.', ':', ' ']).unwrap_or(behind) };
+        let count = digits.bytes().take_while(u8::is_ascii_digit).count();
+        let number = digits[..count].parse().ok()?;
+        Some((number, digits[count..].trim_start_matches(['_', '-', ']', '.', ':', ' ', '/'])))
     })
 }
 
@@ -79,7 +122,8 @@ pub(super) fn outside_of_layers(name: &str) -> Outside {
     if INPUTS.contains(&lower.as_str()) {
         return Outside::Before;
     }
-    if segments.clone().any(|segment| begins.iter().any(|word| segment.starts_with(word))) {
+    let whole = ["drop", "pos_drop", "embed_drop", "norm_pre", "ln_pre", "pre_layrnorm", "pre_layernorm", "x_embedder", "context_embedder"];
+    if segments.clone().any(|segment| whole.contains(&segment) || begins.iter().any(|word| segment.starts_with(word))) {
         return Outside::Before;
     }
     if segments.any(|segment| segment == "encoder") { Outside::EndOfEncoder } else { Outside::After }
@@ -91,7 +135,8 @@ const UNKNOWN: u8 = 60;
 /// Where a module runs among those beside it. Outside of layers few names say that.
 pub(super) fn rank(segment: &str, parent: &str, in_layer: bool) -> u8 {
     let (name, parent) = (segment.to_ascii_lowercase(), parent.to_ascii_lowercase());
-    let name = name.as_str();
+    // What TransformerLens calls a place to look.
+    let name = name.strip_prefix("hook_").unwrap_or(&name);
     let rank = in_a_layer(name, &parent);
     let says = |words: &[&str]| words.iter().any(|word| name.contains(word));
     if INPUTS.contains(&name) && parent.is_empty() && !in_layer {
@@ -105,11 +150,72 @@ pub(super) fn rank(segment: &str, parent: &str, in_layer: bool) -> u8 {
         return UNKNOWN + 1;
     }
     let outside = says(&["emb", "norm", "ln_f", "pool", "head", "classifier", "logits", "loss", "input_", "pixel", "position"])
-        || ["wte", "wpe", "conv1", "bn1", "relu", "fc", "conv_in", "conv_out", "act", "linear_1", "linear_2"].contains(&name);
-    if in_layer || outside { rank } else { UNKNOWN }
+        || ["wte", "wpe", "conv1", "bn1", "relu", "fc", "conv_in", "conv_out", "act", "linear_1", "linear_2", "time_proj"].contains(&name);
+    let dropped = name == "dropout" && parent.contains("embed");
+    if in_layer || outside || dropped { rank } else { UNKNOWN }
 }
 
+/// What modules are called before their parts where all of a path is one word: `self_attn_q_proj`; and whether that is a feed-forward.
+const BEFORE_PARTS: [(&str, bool); 8] = [
+    ("self_attn_", false),
+    ("self_attention_", false),
+    ("attention_", false),
+    ("attn_", false),
+    ("mlp_", true),
+    ("ffn_", true),
+    ("feed_forward_", true),
+    ("feedforward_", true),
+];
+const PARTS: [&str; 38] = [
+    "q",
+    "k",
+    "v",
+    "o",
+    "qkv",
+    "query",
+    "key",
+    "value",
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "qkv_proj",
+    "out_proj",
+    "proj",
+    "dense",
+    "c_attn",
+    "c_proj",
+    "c_fc",
+    "q_rope",
+    "k_rope",
+    "q_rot",
+    "k_rot",
+    "q_norm",
+    "k_norm",
+    "gate",
+    "up",
+    "down",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+    "gate_up_proj",
+    "fc1",
+    "fc2",
+    "w1",
+    "w2",
+    "w3",
+    "probs",
+];
+
 fn in_a_layer(name: &str, parent: &str) -> u8 {
+    let part =
+        BEFORE_PARTS.iter().find_map(|(before, feeds)| Some((name.strip_prefix(before).filter(|part| PARTS.contains(part))?, *feeds)));
+    match part {
+        Some(("c_proj" | "out_proj" | "proj" | "dense", true)) => return in_a_layer("down_proj", ""),
+        Some(("gate", true)) => return in_a_layer("gate_proj", ""),
+        Some((part, _)) => return in_a_layer(part, ""),
+        None => {}
+    }
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     let is = |words: &[&str]| words.contains(&name);
     let is_norm = has(&["norm", "ln_", "_ln"]) || is(&["ln", "ln1", "ln2"]);
@@ -117,6 +223,44 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
     let beside = if parent.is_empty() { 38 } else { 0 };
     let numbered = |word: &str, number: char| name.strip_prefix(word).is_some_and(|rest| rest.trim_start_matches('_').starts_with(number));
     match () {
+        () if is(&["time_proj"]) => 2,
+        () if is(&["embed"]) => 3,
+        // What llama.cpp computes in a layer.
+        () if is(&["qcur"]) => 17,
+        () if is(&["kcur"]) => 18,
+        () if is(&["vcur"]) => 19,
+        () if is(&["kq"]) => 28,
+        () if name.starts_with("kq_soft_max") => 29,
+        () if is(&["kqv"]) => 30,
+        () if is(&["kqv_out", "kqv_merged", "kqv_merged_cont"]) => 31,
+        () if is(&["ffn_inp"]) => 36,
+        () if is(&["ffn_moe_logits"]) => 51,
+        () if name.starts_with("ffn_moe_probs") => 52,
+        () if is(&["ffn_moe_topk"]) => 53,
+        () if name.starts_with("ffn_moe_weights") => 54,
+        () if is(&["ffn_moe_gate", "ffn_moe_up"]) => 55,
+        () if is(&["ffn_silu", "ffn_gelu", "ffn_moe_silu", "ffn_moe_swiglu"]) => 56,
+        () if is(&["ffn_gate_par", "ffn_swiglu", "ffn_geglu", "ffn_moe_gate_par"]) => 57,
+        () if is(&["ffn_moe_down"]) => 58,
+        () if is(&["ffn_moe_out"]) => 71,
+        () if is(&["l_out"]) => 84,
+        // A norm in parts, as TransformerLens has it.
+        () if is(&["normalized"]) => 61,
+        () if is(&["pre"]) => 14,
+        () if is(&["post"]) => 16,
+        () if is(&["dropout"]) && (parent == "output" || parent.contains("embed")) => {
+            if parent == "output" {
+                79
+            } else {
+                81
+            }
+        }
+        () if is(&["ls1", "layer_scale1"]) => 37,
+        () if is(&["drop_path1"]) => 38,
+        () if is(&["ls2", "layer_scale2"]) => 63,
+        () if is(&["drop_path2", "drop_path"]) => 64,
+        () if is(&["time_emb_proj"]) => 19,
+        () if is(&["downsamplers", "upsamplers"]) => 85,
         () if is(&[
             "input_ids",
             "token_ids",
@@ -143,10 +287,11 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
                 12
             }
         }
-        () if is_norm && (is(&["q_norm", "k_norm", "q_layernorm", "k_layernorm"]) || has(&["query_norm", "key_norm"])) => 20,
+        () if is_norm && (is(&["q_norm", "q_layernorm", "norm_q"]) || has(&["query_norm"])) => 20,
+        () if is_norm && (is(&["k_norm", "k_layernorm", "norm_k"]) || has(&["key_norm"])) => 21,
         () if is_norm && has(&["encoder_attn", "cross"]) => 28,
-        () if is_norm && has(&["post_attention", "post_attn", "after"]) => 40,
-        () if is_norm && (has(&["ln_2", "ln2", "ffn", "mlp", "final", "pre_feed", "pre_ff"]) || numbered("norm", '2')) => 42,
+        () if is_norm && (has(&["post_attention", "post_attn", "after"]) || is(&["post_norm", "post_ln", "post_layernorm"])) => 40,
+        () if is_norm && (has(&["ln_2", "ln2", "ffn", "mlp", "final", "pre_feed", "pre_ff", "norm2", "norm_2"])) => 42,
         () if is_norm && has(&["post_feed", "post_ff", "norm3", "norm_out", "ln_f"]) => 62,
         () if is_norm => 10,
         () if is(&["conv1d"]) => 15,
@@ -163,8 +308,11 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if name.starts_with("relu") => 19,
         () if has(&["encoder_attn", "crossattention", "cross_attn"]) => 30,
         () if has(&["attn_weights", "scores"]) => 30,
-        () if has(&["probs", "softmax"]) => 31,
-        () if has(&["context", "attn_out", "attention_out"]) => 32,
+        () if has(&["probs", "softmax"]) || is(&["pattern"]) => 31,
+        () if has(&["context", "attn_out", "attention_out"]) || is(&["z", "ctx"]) => 32,
+        () if has(&["mlp_out", "ffn_out", "feed_forward_out", "feedforward_out"]) => 72,
+        () if is(&["resid_pre", "hidden_in"]) => 5,
+        () if is(&["resid_post", "resid_out", "layer_out", "layer_output", "block_out", "block_output", "hidden_out"]) => 84,
         () if is(&["qkv", "query_key_value", "c_attn", "in_proj", "q_a_proj", "wqkv", "qkv_proj"]) => 11,
         () if is(&["q_b_proj"]) => 13,
         () if name.starts_with("kv_a") => 14,
@@ -178,7 +326,7 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if is(&["gate_proj", "gate_up_proj", "wi_0", "wi", "w1", "fc1", "c_fc", "dense_h_to_4h", "linear1", "linear_1", "lin1"]) => {
             14 + beside
         }
-        () if is(&["up_proj", "wi_1", "w3", "g_proj"]) => 15 + beside,
+        () if is(&["up_proj", "up", "wi_1", "w3", "g_proj"]) => 15 + beside,
         () if has(&["act", "gelu", "silu"]) => {
             if parent == "intermediate" {
                 34
@@ -193,7 +341,10 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if is(&["skip"]) => 31,
         () if is(&["hidden", "mlp_hidden", "gated"]) => 32,
         () if is(&["o_proj", "out_proj", "c_proj", "dense", "wo", "o", "proj", "to_out"]) => 33,
-        () if is(&["down_proj", "w2", "fc2", "dense_4h_to_h", "linear2", "linear_2", "lin2"]) => 33 + beside,
+        () if is(&["down_proj", "down", "w2", "fc2", "dense_4h_to_h", "linear2", "linear_2", "lin2"]) => 33 + beside,
+        () if is(&["to_q"]) => 17,
+        () if is(&["to_k"]) => 18,
+        () if is(&["to_v"]) => 19,
         () if is(&["q"]) || name.starts_with("q_") || name.starts_with("query") => 17,
         () if is(&["k"]) || name.starts_with("k_") || name.starts_with("key") => 18,
         () if is(&["v"]) || name.starts_with("v_") || name.starts_with("value") => 19,
