@@ -1,7 +1,7 @@
 //! `totals` against a plain AVX2 sum over the same mapped, pre-faulted bytes with the same threads, as a ratio in one run; and tiny pairs.
 //!
 //! `TWINSCOPE_BENCH_GIB` sets how much a side (default 2), `TWINSCOPE_BENCH_DTYPES` which (default `f32,bf16`; also `f16`, `f64`),
-//! `TWINSCOPE_BENCH_DATA` what of the data (any of `differing`, `noise`, `identical`), `TWINSCOPE_BENCH_COLUMNS` the last axis (default 4096), `TWINSCOPE_BENCH_ROUNDS` how often. Each pass is timed in slices of
+//! `TWINSCOPE_BENCH_DATA` what of the data (any of `differing`, `noise`, `identical`), `TWINSCOPE_BENCH_COLUMNS` the last axis (default 1024: blocks hold several rows), `TWINSCOPE_BENCH_ROUNDS` how often. Each pass is timed in slices of
 //! `TWINSCOPE_BENCH_SLICE` MiB a side (default 64, a weight of 4096 x 4096 in f32; a busy machine interrupts short ones less often), the passes take turns, and the speed is that of the best (and of the median) time of every slice, put together. Nothing is enforced.
 //! `TWINSCOPE_BENCH_CPU=1` counts the time of the processors instead.
 
@@ -25,7 +25,7 @@ fn main() {
     let setting = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
     let gib: f64 = setting("TWINSCOPE_BENCH_GIB", "2").parse().expect("TWINSCOPE_BENCH_GIB is a number of GiB");
     let rounds: usize = setting("TWINSCOPE_BENCH_ROUNDS", "7").parse().expect("TWINSCOPE_BENCH_ROUNDS is a count");
-    let columns: u64 = setting("TWINSCOPE_BENCH_COLUMNS", "4096").parse().expect("TWINSCOPE_BENCH_COLUMNS is a count");
+    let columns: u64 = setting("TWINSCOPE_BENCH_COLUMNS", "1024").parse().expect("TWINSCOPE_BENCH_COLUMNS is a count");
     let slice: usize = setting("TWINSCOPE_BENCH_SLICE", "64").parse::<usize>().expect("TWINSCOPE_BENCH_SLICE is a number of MiB") << 20;
     let len = ((gib * 1024.0) as usize).max(16) >> 4 << 24;
     tiny();

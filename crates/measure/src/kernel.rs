@@ -18,6 +18,18 @@ pub(crate) struct Sums {
     pub(crate) zeros: u64,
 }
 
+impl Sums {
+    pub(crate) const NOTHING: Self = Self { sum: 0.0, squares: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY, zeros: 0 };
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.squares += other.squares;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.zeros += other.zeros;
+    }
+}
+
 /// What a second pass gives, over `d = x - shift`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Shifted {

@@ -11,6 +11,7 @@
 //! Work is split every [`CHUNK`] elements and merged in a fixed order, so 1 and 64 threads print the same digits ([`State`]). Memory does
 //! not grow with the tensor: profiles are bounded by its sizes, everything else by the chunk.
 
+mod columns;
 mod fast;
 mod grid;
 mod histogram;
@@ -61,8 +62,17 @@ pub struct Worst {
 }
 
 impl Worst {
-    /// Both values in all their digits, where an `f64` has not enough of them.
+    /// Both values in all their digits, where an `f64` has not enough of them, or a complex number has two of it: `1-2.5j`.
     pub fn exact(&self) -> Option<[String; 2]> {
+        if let Some([reference, candidate]) = self.imaginary {
+            let word = |x: f64| match x {
+                x if x.is_infinite() => format!("{}Infinity", if x < 0.0 { "-" } else { "" }),
+                x => x.to_string(),
+            };
+            let complex =
+                |re: f64, im: f64| format!("{}{}{}j", word(re), if im.is_sign_negative() && !im.is_nan() { "" } else { "+" }, word(im));
+            return Some([complex(self.reference, reference), complex(self.candidate, candidate)]);
+        }
         let text = |(integer, float): (Option<i128>, f64)| match integer {
             Some(integer) => integer.to_string(),
             None if float.is_infinite() => if float > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),

@@ -11,7 +11,7 @@
 use super::pair::{abs, eight_counts, four, total, wide};
 use crate::{
     kernel::Sums,
-    totals::{Asked, Light},
+    totals::{Asked, Cell, Light},
 };
 use std::{
     arch::{asm, x86_64::*},
@@ -570,7 +570,7 @@ unsafe fn sums<const SIZE: usize>(from: &Wide, n: usize, next: [*const u8; 2], s
 }
 
 /// The f32 at or next below.
-fn down(x: f64) -> f32 {
+pub(super) fn down(x: f64) -> f32 {
     if f64::from(x as f32) > x { (x as f32).next_down() } else { x as f32 }
 }
 
@@ -602,9 +602,10 @@ pub(super) fn how<T: Single>(asked: &Asked) -> u8 {
 }
 
 /// Everything about a block of finite numbers but its histograms; see [`Light`]. `None` when it is left to the other loops: it is not a
-/// multiple of 16, or has something that is not finite.
+/// multiple of 16, or has something that is not finite. Rows are not summed up here.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
+pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked, _: &[usize], cells: &mut Vec<Cell>) -> Option<Light> {
+    cells.clear();
     assert!(r.len() == c.len());
     let n = r.len() / T::SIZE;
     // Lanes of 16 bits count to 65,535.

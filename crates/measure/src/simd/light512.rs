@@ -9,14 +9,16 @@
 use super::light::{self, Local, NARROW, Single, limit_of};
 use crate::{
     kernel::{self, Sums},
-    totals::{Asked, Light},
+    totals::{Asked, Cell, Light},
 };
 use std::arch::{asm, x86_64::*};
 
 /// Elements of one turn of the loop.
-const GROUP: usize = 32;
+pub(super) const GROUP: usize = 32;
 /// Groups of two signs that are remembered. Where there are more, looking at all is as fast.
 const FEW: usize = 32;
+/// Elements of a row for which it pays to stop and sum it up.
+const SHORT: usize = 256;
 /// Bytes ahead of the loop that are asked for: the machine itself does not look beyond a page.
 const AHEAD: usize = 2048;
 
@@ -41,9 +43,12 @@ struct Found {
     /// The sign is set where a relative difference is above the threshold, and where one is above both of [`Local`].
     over: __m512i,
     local: __m512i,
-    /// Groups with a pair of two signs: the first ones, and how many.
-    opposite: [u16; FEW],
-    opposites: usize,
+}
+
+/// Groups with a pair of two signs: the first ones, and how many.
+struct Opposite {
+    groups: [u16; FEW],
+    count: usize,
 }
 
 /// What the bits alone say: magnitudes of the reference, the least of both sides where pairs are open, steps where they are close.
@@ -75,8 +80,6 @@ impl Found {
             bits,
             over: none,
             local: none,
-            opposite: [0; FEW],
-            opposites: 0,
         }
     }
 }
@@ -88,6 +91,16 @@ pub(super) trait Wide: Single {
     /// # Safety
     /// AVX-512, and [`GROUP`] elements to read.
     unsafe fn floats(at: *const u8) -> [__m512; 2];
+
+    /// Which element `floats` puts there.
+    fn place_of_float(lane: usize) -> usize {
+        lane
+    }
+
+    /// Which element `doubles` puts there.
+    fn place(lane: usize) -> usize {
+        Self::place_of_float(lane)
+    }
 
     /// The same as f64.
     ///
@@ -191,7 +204,7 @@ impl Wide for light::F32 {
 
     fn otherwise(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
         // SAFETY: whatever has AVX-512 has AVX2, and F16C.
-        unsafe { light::light::<Self>(r, c, asked) }
+        unsafe { light::light::<Self>(r, c, asked, &[], &mut Vec::new()) }
     }
 }
 
@@ -272,6 +285,10 @@ impl Wide for light::Bf16 {
         [_mm512_slli_epi32::<16>(x), _mm512_and_si512(x, _mm512_set1_epi32(0xffff_0000_u32 as i32))].map(|x| _mm512_castsi512_ps(x))
     }
 
+    fn place_of_float(lane: usize) -> usize {
+        2 * (lane % 16) + lane / 16
+    }
+
     of_16_bits!();
 
     fn value(bits: u32) -> f64 {
@@ -284,7 +301,7 @@ impl Wide for light::Bf16 {
 
     fn otherwise(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
         // SAFETY: whatever has AVX-512 has AVX2, and F16C.
-        unsafe { light::light::<Self>(r, c, asked) }
+        unsafe { light::light::<Self>(r, c, asked, &[], &mut Vec::new()) }
     }
 }
 
@@ -330,85 +347,108 @@ fn above<const HOW: u8>(threshold: __m512, local: Local, x: __m512, y: __m512, a
 /// Of `vrange`: the one with the larger magnitude, without its sign.
 const LARGER_MAGNITUDE: i32 = 0b1011;
 
-/// The loop over `n` elements, a multiple of [`GROUP`]. With `GUARD` a pair of zeros has no relative difference; without, no sum of them.
+/// The loop over a block of `rows`, of so many elements each, all multiples of [`GROUP`]. What a row sums up to goes to its cell, where there
+/// are cells. With `GUARD` a pair of zeros has no relative difference; without, no sum of them.
 ///
 /// # Safety
-/// `n` elements to read on both sides.
+/// All elements of the rows to read on both sides.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
-unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(r: *const u8, c: *const u8, n: usize, limit: f32, local: Local) -> Found {
-    let mut found = Found::nothing();
-    let Found { r: mut r_sum, c: mut c_sum, mut apart, mut relative, mut r_squares, mut c_squares, mut squares, mut most, .. } = found;
-    let Found { mut bits, mut over, local: mut beyond, mut rounded, .. } = found;
+unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(
+    [r, c]: [*const u8; 2],
+    rows: &[usize],
+    limit: f32,
+    local: Local,
+    opposites: &mut Opposite,
+    cells: &mut [Cell],
+) -> Found {
+    let mut done = 0;
     let limit = _mm512_set1_ps(limit);
     // Where this is the larger one, the product is not above the threshold of the rms, whatever was rounded.
     let rms = if local.of_number > 0.0 { local.of_rms / local.of_number * (1.0 - 4.0 * f32::EPSILON) } else { 0.0 };
     let (of_number, rms) = (_mm512_set1_ps(local.of_number), _mm512_set1_ps(rms));
-    for i in (0..n).step_by(GROUP) {
-        // SAFETY: a group from i lies inside both sides.
-        let (ra, ca) = unsafe { (r.add(i * T::SIZE), c.add(i * T::SIZE)) };
-        for line in (0..GROUP * T::SIZE).step_by(64) {
-            // A prefetch never faults, wherever it points.
-            _mm_prefetch::<_MM_HINT_T0>(ra.wrapping_add(AHEAD + line).cast());
-            _mm_prefetch::<_MM_HINT_T0>(ca.wrapping_add(AHEAD + line).cast());
-        }
-        // SAFETY: as above.
-        let (xs, ys) = unsafe { (T::floats(ra), T::floats(ca)) };
-        if HOW >= OPEN {
-            // SAFETY: as above.
-            let opposite = unsafe { T::look::<true>(ra, ca, &mut bits) };
-            found.opposite[found.opposites.min(FEW - 1)] = (i / GROUP) as u16;
-            found.opposites += usize::from(opposite);
-            for (x, y) in xs.into_iter().zip(ys).filter(|_| HOW == OPEN_LOCAL) {
-                let apart = _mm512_abs_ps(_mm512_sub_ps(y, x));
-                let size = _mm512_range_ps::<LARGER_MAGNITUDE>(x, rms);
-                beyond = _mm512_or_si512(beyond, _mm512_castps_si512(_mm512_fmsub_ps(of_number, size, apart)));
+    let Found { r: mut r_sum, c: mut c_sum, mut apart, mut relative, mut c_squares, mut bits, mut over, local: mut beyond, .. } =
+        Found::nothing();
+    // Only what a row is asked for begins anew with it, so that the rest stays in registers.
+    let mut all = Found::nothing();
+    for (nth, row) in rows.iter().enumerate() {
+        let Found { mut r_squares, mut squares, mut most, mut rounded, .. } = Found::nothing();
+        let equal = bits.equal;
+        for i in (done..done + row).step_by(GROUP) {
+            // SAFETY: a group from i lies inside both sides.
+            let (ra, ca) = unsafe { (r.add(i * T::SIZE), c.add(i * T::SIZE)) };
+            for line in (0..GROUP * T::SIZE).step_by(64) {
+                // A prefetch never faults, wherever it points.
+                _mm_prefetch::<_MM_HINT_T0>(ra.wrapping_add(AHEAD + line).cast());
+                _mm_prefetch::<_MM_HINT_T0>(ca.wrapping_add(AHEAD + line).cast());
             }
-        } else {
             // SAFETY: as above.
-            unsafe { T::look::<false>(ra, ca, &mut bits) };
-            for (x, y) in xs.into_iter().zip(ys) {
-                let apart = _mm512_abs_ps(_mm512_sub_ps(y, x));
-                over = _mm512_or_si512(over, above::<HOW>(limit, local, x, y, apart));
-                rounded = _mm512_max_ps(rounded, apart);
-                if HOW == light::LOCAL {
+            let (xs, ys) = unsafe { (T::floats(ra), T::floats(ca)) };
+            if HOW >= OPEN {
+                // SAFETY: as above.
+                let opposite = unsafe { T::look::<true>(ra, ca, &mut bits) };
+                opposites.groups[opposites.count.min(FEW - 1)] = (i / GROUP) as u16;
+                opposites.count += usize::from(opposite);
+                for (x, y) in xs.into_iter().zip(ys).filter(|_| HOW == OPEN_LOCAL) {
+                    let apart = _mm512_abs_ps(_mm512_sub_ps(y, x));
                     let size = _mm512_range_ps::<LARGER_MAGNITUDE>(x, rms);
                     beyond = _mm512_or_si512(beyond, _mm512_castps_si512(_mm512_fmsub_ps(of_number, size, apart)));
                 }
-            }
-        }
-        // SAFETY: as above.
-        let (rs, cs) = unsafe { (T::doubles(ra, xs), T::doubles(ca, ys)) };
-        // Four fractions as one, two by two: a division takes as long as all the rest. The range of f32, to the fourth, is inside that of f64.
-        let mut over = [_mm512_setzero_pd(); 2];
-        let mut under = over;
-        for half in 0..2 {
-            let mut d = [_mm512_setzero_pd(); 2];
-            let mut size = d;
-            for k in 0..2 {
-                let (x, y) = (rs[2 * half + k], cs[2 * half + k]);
-                r_sum = _mm512_add_pd(r_sum, x);
-                c_sum = _mm512_add_pd(c_sum, y);
-                r_squares = _mm512_fmadd_pd(x, x, r_squares);
-                c_squares = _mm512_fmadd_pd(y, y, c_squares);
-                d[k] = _mm512_abs_pd(_mm512_sub_pd(y, x));
-                apart = _mm512_add_pd(apart, d[k]);
-                squares = _mm512_fmadd_pd(d[k], d[k], squares);
-                if HOW >= OPEN {
-                    most = _mm512_max_pd(most, d[k]);
-                }
-                size[k] = _mm512_range_pd::<LARGER_MAGNITUDE>(x, y);
-                if GUARD {
-                    size[k] = _mm512_max_pd(size[k], _mm512_set1_pd(f64::from(f32::from_bits(1))));
+            } else {
+                // SAFETY: as above.
+                unsafe { T::look::<false>(ra, ca, &mut bits) };
+                for (x, y) in xs.into_iter().zip(ys) {
+                    let apart = _mm512_abs_ps(_mm512_sub_ps(y, x));
+                    over = _mm512_or_si512(over, above::<HOW>(limit, local, x, y, apart));
+                    rounded = _mm512_max_ps(rounded, apart);
+                    if HOW == light::LOCAL {
+                        let size = _mm512_range_ps::<LARGER_MAGNITUDE>(x, rms);
+                        beyond = _mm512_or_si512(beyond, _mm512_castps_si512(_mm512_fmsub_ps(of_number, size, apart)));
+                    }
                 }
             }
-            over[half] = _mm512_fmadd_pd(d[0], size[1], _mm512_mul_pd(d[1], size[0]));
-            under[half] = _mm512_mul_pd(size[0], size[1]);
+            // SAFETY: as above.
+            let (rs, cs) = unsafe { (T::doubles(ra, xs), T::doubles(ca, ys)) };
+            // Four fractions as one, two by two: a division takes as long as all the rest. The range of f32, to the fourth, is inside that of f64.
+            let mut over = [_mm512_setzero_pd(); 2];
+            let mut under = over;
+            for half in 0..2 {
+                let mut d = [_mm512_setzero_pd(); 2];
+                let mut size = d;
+                for k in 0..2 {
+                    let (x, y) = (rs[2 * half + k], cs[2 * half + k]);
+                    r_sum = _mm512_add_pd(r_sum, x);
+                    c_sum = _mm512_add_pd(c_sum, y);
+                    r_squares = _mm512_fmadd_pd(x, x, r_squares);
+                    c_squares = _mm512_fmadd_pd(y, y, c_squares);
+                    d[k] = _mm512_abs_pd(_mm512_sub_pd(y, x));
+                    apart = _mm512_add_pd(apart, d[k]);
+                    squares = _mm512_fmadd_pd(d[k], d[k], squares);
+                    if HOW >= OPEN {
+                        most = _mm512_max_pd(most, d[k]);
+                    }
+                    size[k] = _mm512_range_pd::<LARGER_MAGNITUDE>(x, y);
+                    if GUARD {
+                        size[k] = _mm512_max_pd(size[k], _mm512_set1_pd(f64::from(f32::from_bits(1))));
+                    }
+                }
+                over[half] = _mm512_fmadd_pd(d[0], size[1], _mm512_mul_pd(d[1], size[0]));
+                under[half] = _mm512_mul_pd(size[0], size[1]);
+            }
+            let sum = _mm512_fmadd_pd(over[0], under[1], _mm512_mul_pd(over[1], under[0]));
+            relative = _mm512_add_pd(relative, _mm512_div_pd(sum, _mm512_mul_pd(under[0], under[1])));
         }
-        let sum = _mm512_fmadd_pd(over[0], under[1], _mm512_mul_pd(over[1], under[0]));
-        relative = _mm512_add_pd(relative, _mm512_div_pd(sum, _mm512_mul_pd(under[0], under[1])));
+        if let Some(cell) = cells.get_mut(nth) {
+            let max_abs = if HOW >= OPEN { _mm512_reduce_max_pd(most) } else { f64::from(_mm512_reduce_max_ps(rounded)) };
+            *cell = Cell { error: total(squares), energy: total(r_squares), max_abs, differing: *row as u64 - (bits.equal - equal) };
+        }
+        all.r_squares = _mm512_add_pd(all.r_squares, r_squares);
+        all.squares = _mm512_add_pd(all.squares, squares);
+        all.most = _mm512_max_pd(all.most, most);
+        all.rounded = _mm512_max_ps(all.rounded, rounded);
+        done += row;
     }
-    Found { r: r_sum, c: c_sum, apart, relative, r_squares, c_squares, squares, most, rounded, bits, over, local: beyond, ..found }
+    Found { r: r_sum, c: c_sum, apart, relative, c_squares, bits, over, local: beyond, ..all }
 }
 
 #[inline]
@@ -418,10 +458,12 @@ fn total(x: __m512d) -> f64 {
     super::pair::total(halves)
 }
 
-/// As [`light::light`]: everything about a block of finite numbers but its histograms.
+/// As [`light::light`]: everything about a block of finite numbers but its histograms. Where the block has several `rows`, of so many elements
+/// each, and all are multiples of [`GROUP`], also what every row sums up to, unless they are too short for that.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
-pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
+pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, rows: &[usize], cells: &mut Vec<Cell>) -> Option<Light> {
     assert!(r.len() == c.len());
+    cells.clear();
     let n = r.len() / T::SIZE;
     if n == 0 || !r.len().is_multiple_of(GROUP * T::SIZE) || n >= 1 << 20 {
         return T::otherwise(r, c, asked);
@@ -437,40 +479,51 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light>
         (false, false) => OPEN,
     };
     let limit = if how == light::REFERENCE { limit.min(local.of_number) } else { limit };
-    let (left, right) = (r.as_ptr(), c.as_ptr());
-    macro_rules! run {
-        ($guard:literal) => {
-            // SAFETY: both sides have `n` elements.
-            unsafe {
-                match how {
-                    light::RELATIVE => run::<T, { light::RELATIVE }, $guard>(left, right, n, limit, local),
-                    light::REFERENCE => run::<T, { light::REFERENCE }, $guard>(left, right, n, limit, local),
-                    light::EITHER => run::<T, { light::EITHER }, $guard>(left, right, n, limit, local),
-                    light::LOCAL => run::<T, { light::LOCAL }, $guard>(left, right, n, limit, local),
-                    OPEN => run::<T, OPEN, $guard>(left, right, n, limit, local),
-                    _ => run::<T, OPEN_LOCAL, $guard>(left, right, n, limit, local),
+    let sides = [r.as_ptr(), c.as_ptr()];
+    let mut opposites = Opposite { groups: [0; FEW], count: 0 };
+    let by_row = (2..=n / SHORT).contains(&rows.len()) && rows.iter().all(|row| row.is_multiple_of(GROUP));
+    assert!(!by_row || rows.iter().sum::<usize>() == n, "rows are the whole block");
+    let parts = if by_row { rows } else { &[n] };
+    cells.resize(if by_row { rows.len() } else { 0 }, Cell::default());
+    let mut whole = |guard: bool| {
+        opposites.count = 0;
+        macro_rules! run {
+            ($guard:literal) => {
+                // SAFETY: both sides have these elements.
+                unsafe {
+                    match how {
+                        light::RELATIVE => run::<T, { light::RELATIVE }, $guard>(sides, parts, limit, local, &mut opposites, cells),
+                        light::REFERENCE => run::<T, { light::REFERENCE }, $guard>(sides, parts, limit, local, &mut opposites, cells),
+                        light::EITHER => run::<T, { light::EITHER }, $guard>(sides, parts, limit, local, &mut opposites, cells),
+                        light::LOCAL => run::<T, { light::LOCAL }, $guard>(sides, parts, limit, local, &mut opposites, cells),
+                        OPEN => run::<T, OPEN, $guard>(sides, parts, limit, local, &mut opposites, cells),
+                        _ => run::<T, OPEN_LOCAL, $guard>(sides, parts, limit, local, &mut opposites, cells),
+                    }
                 }
-            }
-        };
-    }
-    let mut found = if asked.zeros { run!(true) } else { run!(false) };
+            };
+        }
+        if guard { run!(true) } else { run!(false) }
+    };
+    let mut found = whole(asked.zeros);
     let (r_squares, c_squares) = (total(found.r_squares), total(found.c_squares));
     // The square of an f32 is far inside the range of f64.
     if !(r_squares.is_finite() && c_squares.is_finite()) {
+        cells.clear();
         return None;
     }
     let mut relative = total(found.relative);
     if relative.is_nan() {
         // Pairs of zeros: 0 / 0.
-        found = run!(true);
+        found = whole(true);
         relative = total(found.relative);
     }
     let any = |signs: __m512i| _mm512_movepi32_mask(signs) != 0;
     let is_over = how < OPEN && any(found.over);
+    // Differences of numbers that close are exact in f32.
+    let max_is_exact = how >= OPEN || (best < NARROW && !is_over);
     let max_abs = match how {
         OPEN.. => _mm512_reduce_max_pd(found.most),
-        // Differences of numbers that close are exact in f32.
-        _ if best < NARROW && !is_over => f64::from(_mm512_reduce_max_ps(found.rounded)),
+        _ if max_is_exact => f64::from(_mm512_reduce_max_ps(found.rounded)),
         _ => light::most::<T>(r, c, _mm512_reduce_max_ps(found.rounded).to_bits()),
     };
     // SAFETY: AVX-512 was detected for this function.
@@ -478,13 +531,25 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light>
     // No number of the candidate is beyond this, and none of the reference.
     let largest = T::value(largest) + max_abs;
     let (higher, max_steps) = if how >= OPEN {
-        open::<T>(r, c, asked, (limit, max_abs), &found)
+        open::<T>(r, c, asked, (limit, max_abs), &opposites)
     } else if is_over {
         (true, light::steps::<T>(r, c))
     } else {
         (false, close_steps)
     };
     let (zeros, equal) = if least == 0 || is_over { light::zeros::<T>(r, c) } else { ([0; 2], found.bits.equal) };
+    if least == 0 || is_over || !max_is_exact {
+        let mut done = 0;
+        for (cell, row) in cells.iter_mut().zip(rows) {
+            let bytes = done * T::SIZE..(done + row) * T::SIZE;
+            let (r, c) = (&r[bytes.clone()], &c[bytes]);
+            cell.differing = *row as u64 - light::zeros::<T>(r, c).1;
+            if !max_is_exact {
+                cell.max_abs = light::most::<T>(r, c, (cell.max_abs as f32).to_bits());
+            }
+            done += row;
+        }
+    }
     let ends = |side: &[u8]| light::ends::<T>(side);
     let ends = if asked.within == 0.0 || largest > asked.within { [ends(r), ends(c)] } else { [(f64::INFINITY, f64::NEG_INFINITY); 2] };
     let rms = (r_squares / n as f64).sqrt();
@@ -520,17 +585,17 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked) -> Option<Light>
 /// Of a block where a relative difference of at least 1 was seen before: whether one may be larger, and the most steps, where they are more
 /// than those so far.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
-fn open<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, (limit, max_abs): (f32, f64), found: &Found) -> (bool, u32) {
+fn open<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, (limit, max_abs): (f32, f64), opposites: &Opposite) -> (bool, u32) {
     // Steps are many where numbers are small: from a to a + d they are the most from 0 to d, from -a to d - a from -d/2 to d/2.
     let same_sign = T::steps_to(max_abs) > asked.steps;
     let two_signs = 2 * T::steps_to(max_abs / 2.0) > asked.steps;
-    let some = found.opposites > 0;
+    let some = opposites.count > 0;
     let steps = same_sign || (some && two_signs);
-    if found.opposites > FEW || same_sign {
+    if opposites.count > FEW || same_sign {
         return (some && light::higher::<T>(r, c, asked.relative, limit), if steps { light::steps::<T>(r, c) } else { 0 });
     }
     let (mut higher, mut most) = (false, 0);
-    for group in &found.opposite[..found.opposites] {
+    for group in &opposites.groups[..opposites.count] {
         let place = usize::from(*group) * GROUP * T::SIZE..(usize::from(*group) + 1) * GROUP * T::SIZE;
         let (r, c) = (&r[place.clone()], &c[place]);
         higher = higher || light::higher::<T>(r, c, asked.relative, limit);
@@ -557,11 +622,29 @@ mod tests {
         let (left, right) = (bytes(r), bytes(c));
         // The loops of AVX2 are held to the same, also on machines that would never take them.
         let avx2 = super::super::has_avx2().then(|| T::otherwise(&left, &right, asked)).flatten();
-        // SAFETY: AVX-512 was detected, and whatever has it has AVX2.
-        let avx512 = super::super::has_avx512().then(|| unsafe { light::<T>(&left, &right, asked) }.expect("finite numbers"));
-        for found in avx2.into_iter().chain(avx512) {
+        // Whole, and in two rows.
+        let rows = [&[r.len()][..], &[r.len() / GROUP / 3 * GROUP, r.len() - r.len() / GROUP / 3 * GROUP]];
+        for rows in rows.into_iter().filter(|_| super::super::has_avx512()) {
+            let mut cells = Vec::new();
+            // SAFETY: AVX-512 was detected, and whatever has it has AVX2.
+            let found = unsafe { light::<T>(&left, &right, asked, rows, &mut cells) }.expect("finite numbers");
             holds(r, c, asked, &found, place)?;
+            prop_assert_eq!(cells.len(), if rows.len() == 2 && r.len() >= 2 * SHORT { 2 } else { 0 });
+            let mut done = 0;
+            for (cell, row) in cells.iter().zip(rows) {
+                rows_up(&r[done..done + row], &c[done..done + row], cell)?;
+                done += row;
+            }
         }
+        avx2.map_or(Ok(()), |found| holds(r, c, asked, &found, place))
+    }
+
+    fn rows_up(r: &[f32], c: &[f32], cell: &Cell) -> Result<(), TestCaseError> {
+        let mut wanted = Cell::default();
+        r.iter().zip(c).for_each(|(r, c)| wanted.insert(f64::from(*r), (f64::from(*c) - f64::from(*r)).abs()));
+        prop_assert_eq!((cell.max_abs, cell.differing), (wanted.max_abs, wanted.differing));
+        prop_assert!((cell.error - wanted.error).abs() <= 1e-12 * wanted.error, "{} is not {}", cell.error, wanted.error);
+        prop_assert!((cell.energy - wanted.energy).abs() <= 1e-12 * wanted.energy, "{} is not {}", cell.energy, wanted.energy);
         Ok(())
     }
 
@@ -607,7 +690,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_that_was_asked_for_is_missed(
-            groups in 1usize..9,
+            groups in prop_oneof![1usize..9, 16usize..24],
             seed in any::<u64>(),
             noise in prop::sample::select(vec![0.0f32, 1e-7, 1e-3, 0.3, 0.9, 3.0]),
             all in prop::sample::select(vec![0.0f32, 1e-4, 2.0]),
@@ -662,7 +745,7 @@ mod tests {
                 let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
                 for (r, c) in [(&bytes, &good), (&good, &bytes), (&bytes, &bytes)] {
                     // SAFETY: AVX-512 was just detected.
-                    assert_eq!(unsafe { light::<light::F32>(r, c, &asked) }, None, "{bad} at {place}");
+                    assert_eq!(unsafe { light::<light::F32>(r, c, &asked, &[], &mut Vec::new()) }, None, "{bad} at {place}");
                 }
             }
         }

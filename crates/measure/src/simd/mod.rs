@@ -13,6 +13,8 @@ mod light;
 mod light512;
 #[cfg(target_arch = "x86_64")]
 mod pair;
+#[cfg(target_arch = "x86_64")]
+mod pair512;
 
 use crate::{
     kernel::{self, Shifted, Sums},
@@ -31,6 +33,7 @@ fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512cd")
         && is_x86_feature_detected!("popcnt")
 }
 
@@ -68,11 +71,12 @@ pub(crate) struct Pair {
 /// Of the types that are most of all bytes.
 #[derive(Debug)]
 struct LightLoops {
-    light: unsafe fn(&[u8], &[u8], &Asked) -> Option<Light>,
+    light: WithRows,
     relative: Two<f64>,
 }
 
 type Two<T> = unsafe fn(&[u8], &[u8]) -> T;
+type WithRows = unsafe fn(&[u8], &[u8], &Asked, &[usize], &mut Vec<Cell>) -> Option<Light>;
 type OnlyCodes = unsafe fn(&[u8], &[u8], u16, &mut [u8], &mut [u8]);
 type WithCodes = unsafe fn(&[u8], &[u8], Known, &mut [u8], &mut [u8]) -> Block;
 
@@ -104,10 +108,27 @@ impl Pair {
                 &LOOPS
             }};
         }
+        // Of those, what is faster with AVX-512; what does not fill its vectors goes to the others.
+        macro_rules! wide_loops {
+            ($name:ident, $type:ident $(, $codes:ident)?) => {{
+                static WIDE: Loops = Loops {
+                    $($codes: |r, c, base, magnitudes, ulps| {
+                        // SAFETY: as where it is called.
+                        unsafe { pair512::codes::<light::$type>(r, c, base, magnitudes, ulps, pair::$name::codes) }
+                    },)?
+                    // SAFETY: as where it is called.
+                    above: |r, c, least, places| unsafe { pair512::above::<light::$type>(r, c, least, places, pair::$name::above) },
+                    // SAFETY: as where it is called.
+                    columns: |part, cells| unsafe { pair512::columns::<light::$type>(part, cells, pair::$name::columns) },
+                    ..*loops!($name)
+                };
+                if has_avx512() { &WIDE } else { loops!($name) }
+            }};
+        }
         let loops = match (reference, candidate) {
-            (DType::F32, DType::F32) => loops!(f32_f32),
-            (DType::Bf16, DType::Bf16) => loops!(bf16_bf16),
-            (DType::F16, DType::F16) => loops!(f16_f16),
+            (DType::F32, DType::F32) => wide_loops!(f32_f32, F32, codes),
+            (DType::Bf16, DType::Bf16) => wide_loops!(bf16_bf16, Bf16, codes),
+            (DType::F16, DType::F16) => wide_loops!(f16_f16, F16),
             (DType::F32, DType::Bf16) => loops!(f32_bf16),
             (DType::Bf16, DType::F32) => loops!(bf16_f32),
             (DType::F64, DType::F64) => loops!(f64_f64),
@@ -137,10 +158,11 @@ impl Pair {
         self.dtypes
     }
 
-    /// All of a block but its histograms; see [`Light`]. `None` when it must be done with [`Pair::block`].
-    pub(crate) fn light(self, r: &[u8], c: &[u8], asked: &Asked) -> Option<Light> {
+    /// All of a block but its histograms; see [`Light`]. `None` when it must be done with [`Pair::block`]. What its `rows`, of so many elements
+    /// each, sum up to is left in `cells`, where that costs less than [`Pair::row`]; else nothing is.
+    pub(crate) fn light(self, r: &[u8], c: &[u8], asked: &Asked, rows: &[usize], cells: &mut Vec<Cell>) -> Option<Light> {
         // SAFETY: the features this is compiled for were detected when this was made.
-        unsafe { (self.light?.light)(r, c, asked) }
+        unsafe { (self.light?.light)(r, c, asked, rows, cells) }
     }
 
     /// The largest relative difference of a block that [`Pair::light`] did.

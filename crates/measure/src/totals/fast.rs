@@ -187,8 +187,7 @@ pub(crate) struct Pending {
 
 impl Default for Pending {
     fn default() -> Self {
-        let nothing = Sums { sum: 0.0, squares: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY, zeros: 0 };
-        Self { count: 0, sides: [nothing; 2], apart: 0.0, squares: 0.0, dot: 0.0, relative: 0.0 }
+        Self { count: 0, sides: [Sums::NOTHING; 2], apart: 0.0, squares: 0.0, dot: 0.0, relative: 0.0 }
     }
 }
 
@@ -200,13 +199,7 @@ impl Pending {
 
     fn add(&mut self, count: usize, sides: [&Sums; 2], block: [f64; 4]) {
         self.count += count;
-        for (all, side) in self.sides.iter_mut().zip(sides) {
-            all.sum += side.sum;
-            all.squares += side.squares;
-            all.min = all.min.min(side.min);
-            all.max = all.max.max(side.max);
-            all.zeros += side.zeros;
-        }
+        self.sides.iter_mut().zip(sides).for_each(|(all, side)| all.add(side));
         let [apart, squares, dot, relative] = block;
         self.apart += apart;
         self.squares += squares;
@@ -226,8 +219,11 @@ pub(crate) struct Codes {
     zeros: bool,
     /// The last [`Asked::local`], and whether it is a quotient.
     local: (f64, bool),
-    /// What the last block sums up to.
-    pub(crate) cell: Cell,
+    /// Elements of the rows, or parts of rows, that the block consists of, where profiles ask for them.
+    rows: Vec<usize>,
+    /// What the last block sums up to, and what its rows do, where that was found on the way.
+    cell: Cell,
+    cells: Vec<Cell>,
     /// What is not yet in the state.
     pending: Pending,
 }
@@ -262,18 +258,31 @@ fn sums(dtype: DType, bytes: &[u8]) -> Sums {
     }
 }
 
-/// The sums of both sides, when they are equal to the last bit.
-fn equal_sums([left, right]: [DType; 2], r: &[u8], c: &[u8]) -> Option<Sums> {
+/// The sums of both sides, when they are equal to the last bit. What each of several rows sums up to is left in `cells`.
+fn equal_sums([left, right]: [DType; 2], r: &[u8], c: &[u8], rows: &[usize], cells: &mut Vec<Cell>) -> Option<Sums> {
     // Most blocks that differ do so at once.
     let first = |bytes: &[u8]| bytes.first_chunk::<128>().copied();
     if left != right || first(r) != first(c) {
         return None;
     }
-    match left {
+    let of = |r: &[u8], c: &[u8]| match left {
         DType::F32 => simd::f32_same(r, c),
         DType::Bf16 => simd::bf16_same(r, c),
         _ => (r == c).then(|| sums(left, r)),
+    };
+    if rows.len() < 2 {
+        return of(r, c);
     }
+    let mut all = Sums::NOTHING;
+    let (width, mut done) = (left.itemsize()?, 0);
+    for row in rows {
+        let bytes = done * width..(done + row) * width;
+        let sums = of(&r[bytes.clone()], &c[bytes])?;
+        cells.push(Cell { energy: sums.squares, ..Cell::default() });
+        all.add(&sums);
+        done += row;
+    }
+    Some(all)
 }
 
 /// One side, `None` when it must be done the plain way.
@@ -314,7 +323,9 @@ impl State {
             let (reference, candidate) = number(at);
             Worst { at: start + at as u64, reference, candidate, imaginary: None, integers: [None; 2] }
         };
-        if let Some(sums) = equal_sums([left, right], r, c) {
+        let Codes { rows, cells, .. } = &mut *codes;
+        cells.clear();
+        if let Some(sums) = equal_sums([left, right], r, c, rows, cells) {
             let pends = matches!(left, DType::F32 | DType::Bf16) && sums.squares.is_finite() && Pending::takes(count, &sums);
             let side = if pends { None } else { side(left, r, count, &sums) };
             if !pends && side.is_none() {
@@ -333,7 +344,9 @@ impl State {
             return true;
         }
         let asked = self.asked(task, codes);
-        let light = pair.light(r, c, &asked);
+        let Codes { rows, cells, .. } = &mut *codes;
+        cells.clear();
+        let light = pair.light(r, c, &asked, rows, cells);
         // Blocks are like the one before them. A little less: a guess that is too high tells nothing.
         codes.rms = light.map_or(0.0, |light| if light.close { 0.9 * light.rms } else { 0.0 });
         codes.zeros = light.is_some_and(|light| light.zeros);
@@ -536,19 +549,32 @@ impl State {
         task.seen.steps.fetch_max(self.max_ulp, Ordering::Relaxed);
     }
 
-    /// The profiles of a chunk whose blocks were all done here, from its bytes in place.
-    pub(crate) fn profile_fast(profiles: &mut Profiles, pair: Pair, start: u64, equal: bool, (r, c, widths): Sides<'_>) {
+    /// Before a block: the rows it consists of.
+    pub(crate) fn ask_for_rows(profiles: Option<&Profiles>, start: u64, count: usize, codes: &mut Codes) {
+        codes.rows.clear();
+        if let Some(profiles) = profiles.filter(|profiles| profiles.has_rows()) {
+            codes.rows.extend(Profiles::pieces(profiles.cut.row, start, count).map(|(.., piece)| piece.len()));
+        }
+    }
+
+    /// After a block that was done here: what its rows sum up to.
+    pub(crate) fn profile_rows(profiles: &mut Profiles, pair: Pair, start: u64, (r, c, widths): Sides<'_>, codes: &Codes) {
+        let known = if codes.rows.len() == 1 { std::slice::from_ref(&codes.cell) } else { &codes.cells };
+        let row = profiles.cut.row;
+        let pieces = Profiles::pieces(row, start, codes.rows.iter().sum());
+        for (nth, (row, _, piece)) in pieces.enumerate() {
+            let bytes = |side: usize| piece.start * widths[side]..piece.end * widths[side];
+            let sums = known.get(nth).copied().unwrap_or_else(|| pair.row(&r[bytes(0)], &c[bytes(1)]));
+            profiles.insert_row(row, &sums);
+        }
+    }
+
+    /// The columns of a chunk whose blocks were all done here, from its bytes in place.
+    pub(crate) fn profile_columns(profiles: &mut Profiles, pair: Pair, start: u64, equal: bool, (r, c, widths): Sides<'_>) {
         let count = r.len() / widths[0];
         let bytes = |from: usize, to: usize| (&r[from * widths[0]..to * widths[0]], &c[from * widths[1]..to * widths[1]]);
         let row = profiles.cut.row;
-        if profiles.has_rows() && !profiles.rows_are_blocks() {
-            for (row, _, piece) in Profiles::pieces(row, start, count) {
-                let (r, c) = bytes(piece.start, piece.end);
-                let sums: Cell = pair.row(r, c);
-                profiles.insert_row(row, &sums);
-            }
-        }
-        if !profiles.cut.columns {
+        if !profiles.has_columns() {
             return;
         }
         let mut done = 0;

@@ -40,43 +40,87 @@ impl Grid {
         Some(Self { precision, least })
     }
 
-    /// How many steps from 0 the nearest number of the format lies, with the sign of `x`.
-    fn place(self, x: f64) -> i64 {
-        let magnitude = x.abs();
-        let exponent = if magnitude == 0.0 { self.least } else { super::histogram::exponent(magnitude).max(self.least) };
-        let steps = super::scaled::times_power(magnitude, self.precision - 1 - exponent).round_ties_even();
-        let place = (i64::from(exponent - self.least) << (self.precision - 1)) + steps as i64;
-        if x < 0.0 { -place } else { place }
+    fn steps(self) -> Steps {
+        let below = 53 - self.precision as u32;
+        Steps {
+            below,
+            half: if below == 0 { 0 } else { (1 << (below - 1)) - 1 },
+            odd: u64::from(below > 0),
+            offset: i64::from(1022 + self.least) << (self.precision - 1),
+            normal: if below == 0 { 0 } else { ((1023 + self.least) as u64) << 52 },
+            // Of f64 itself every number is its bits.
+            scale: if below == 0 { 0.0 } else { super::scaled::times_power(1.0, self.precision - 1 - self.least) },
+        }
     }
 
     /// The largest distance of finite little-endian `f64`, or `known` where none is larger.
-    ///
-    /// Most need no place: above `a` no two neighbours are closer than `a · 2^-precision`, so a difference bounds the steps in it. A pair of two signs
-    /// has 0 between.
     pub(crate) fn most(self, r: &[u8], c: &[u8], known: u64) -> u64 {
-        let slack = 1.0 - f64::EPSILON * 16.0;
-        let bound = |most: u64| super::scaled::times_power(most.saturating_sub(2) as f64 * slack, -self.precision);
-        let least = super::scaled::times_power(1.0, self.least);
-        let (mut most, mut factor) = (known, bound(known));
-        for (rs, cs) in r.chunks(8 * 16).zip(c.chunks(8 * 16)) {
-            let pairs = || crate::kernel::f64s(rs).zip(crate::kernel::f64s(cs));
-            let further = |(r, c): (f64, f64)| {
-                let nearer = if (r > 0.0) == (c > 0.0) { r.abs().min(c.abs()) } else { 0.0 };
-                (c - r).abs() > factor * nearer.max(least)
-            };
-            // Counted, not looked for: that needs no decision for each, and is done several at a time.
-            if pairs().map(|pair| u32::from(further(pair))).sum::<u32>() > 0 {
-                most = pairs().map(|(r, c)| self.distance(r, c)).fold(most, u64::max);
-                factor = bound(most);
-            }
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the feature this is compiled for was just detected.
+            return unsafe { most_avx2(self.steps(), r, c, known) };
         }
-        most
+        most(self.steps(), r, c, known)
     }
 
     /// Of finite numbers.
     pub(crate) fn distance(self, a: f64, b: f64) -> u64 {
-        self.place(a).abs_diff(self.place(b))
+        let steps = self.steps();
+        steps.place(a).abs_diff(steps.place(b))
     }
+}
+
+/// A format as the constants that find places in it.
+#[derive(Clone, Copy)]
+struct Steps {
+    /// Bits of an f64 below the last one of the format.
+    below: u32,
+    half: u64,
+    odd: u64,
+    offset: i64,
+    /// The bits, as an f64, of the smallest normal number.
+    normal: u64,
+    /// From what is smaller to steps.
+    scale: f64,
+}
+
+/// The steps of f64 from here on are 1: adding it rounds to whole numbers, and to even ones where two are as near.
+const WHOLE: f64 = (1u64 << 52) as f64;
+
+impl Steps {
+    /// How many steps from 0 the nearest number of the format lies, with the sign of `x`. Both ways are taken and one is kept: that is done for
+    /// several numbers at a time.
+    #[inline(always)]
+    fn place(self, x: f64) -> i64 {
+        let bits = x.to_bits() & (u64::MAX >> 1);
+        // The bits of an f64 are its steps from 0; those of a format with fewer are what is left of them without the last ones.
+        let rounded = (bits + self.half + (bits >> self.below & self.odd)) >> self.below;
+        let small = (f64::from_bits(bits) * self.scale + WHOLE).to_bits().wrapping_sub(WHOLE.to_bits());
+        let place = if bits >= self.normal { rounded as i64 - self.offset } else { small as i64 };
+        let sign = (x.to_bits() as i64) >> 63;
+        (place ^ sign) - sign
+    }
+}
+
+#[inline(always)]
+fn most(steps: Steps, r: &[u8], c: &[u8], known: u64) -> u64 {
+    let mut lanes = [known; 4];
+    let (rs, cs) = (r.as_chunks::<8>().0, c.as_chunks::<8>().0);
+    let distance = |r: &[u8; 8], c: &[u8; 8]| steps.place(f64::from_le_bytes(*r)).abs_diff(steps.place(f64::from_le_bytes(*c)));
+    let (whole, rest) = (rs.len() / 4 * 4, rs.len() % 4);
+    for (rs, cs) in rs.as_chunks::<4>().0.iter().zip(cs.as_chunks::<4>().0) {
+        for lane in 0..4 {
+            lanes[lane] = lanes[lane].max(distance(&rs[lane], &cs[lane]));
+        }
+    }
+    let last = (whole..whole + rest).map(|at| distance(&rs[at], &cs[at]));
+    last.chain(lanes).fold(known, u64::max)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn most_avx2(steps: Steps, r: &[u8], c: &[u8], known: u64) -> u64 {
+    most(steps, r, c, known)
 }
 
 #[cfg(test)]
@@ -124,15 +168,15 @@ mod tests {
             let signed = |bits: i64, negative: bool| if negative { -bits } else { bits };
             let single = Grid::of(DType::F32, DType::F32).expect("floats");
             if a.is_finite() {
-                prop_assert_eq!(single.place(f64::from(a)), signed(i64::from(a.abs().to_bits()), a < 0.0));
+                prop_assert_eq!(single.steps().place(f64::from(a)), signed(i64::from(a.abs().to_bits()), a < 0.0));
             }
             let double = Grid::of(DType::F64, DType::F64).expect("floats");
             if b.is_finite() {
-                prop_assert_eq!(double.place(b), signed(b.abs().to_bits() as i64, b < 0.0));
+                prop_assert_eq!(double.steps().place(b), signed(b.abs().to_bits() as i64, b < 0.0));
             }
             let narrow = b as f32;
             if narrow.is_finite() {
-                prop_assert_eq!(single.place(b), signed(i64::from(narrow.abs().to_bits()), narrow < 0.0), "rounds as a cast does");
+                prop_assert_eq!(single.steps().place(b), signed(i64::from(narrow.abs().to_bits()), narrow < 0.0), "rounds as a cast does");
             }
         }
     }

@@ -16,6 +16,9 @@ const LONGEST: u64 = 1 << 20;
 /// Columns stay few, so that they stay close by; one axis alone may have more.
 const COLUMNS: u64 = 1 << 14;
 
+/// Rows from this length on have their columns summed apart ([`super::columns`]).
+const LONG: u64 = 1 << 12;
+
 /// Columns of more elements than this are measured on some rows only,
 const EXACT: u64 = 1 << 20;
 /// at least so many of them,
@@ -45,6 +48,22 @@ impl Cell {
         self.differing += u64::from(apart != 0.0);
     }
 
+    /// One number. `apart` is NaN where the difference is not finite; `compared` says that both sides are.
+    #[inline]
+    pub(crate) fn of(r: f64, apart: f64, compared: bool) -> Self {
+        let mut cell = Self::default();
+        if compared {
+            cell.insert(r, apart);
+        } else {
+            cell.differing = u64::from(apart.is_nan());
+        }
+        cell
+    }
+
+    pub(crate) fn is_finite(&self) -> bool {
+        self.error.is_finite() && self.energy.is_finite()
+    }
+
     #[inline]
     pub(crate) fn merge(&mut self, other: &Self) {
         self.error += other.error;
@@ -56,9 +75,9 @@ impl Cell {
 
 /// Cells of the indices `start ..` of something.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Window {
-    start: u64,
-    cells: Vec<Cell>,
+pub(super) struct Window {
+    pub(super) start: u64,
+    pub(super) cells: Vec<Cell>,
 }
 
 impl Window {
@@ -144,15 +163,39 @@ impl Cut {
         (row / self.group).is_multiple_of(self.every)
     }
 
-    /// The windows that the elements `range` need.
-    fn windows(&self, range: &Range<u64>) -> (Window, Vec<Window>) {
-        let (first, last) = (range.start / self.row, (range.end.max(range.start + 1) - 1) / self.row);
+    /// Rows from a measured one on that are measured and as far apart as the next one: how many at most, and how far.
+    pub(super) fn evenly(&self, row: u64) -> (u64, u64) {
+        match (self.every, self.group) {
+            (1, _) => (u64::MAX, 1),
+            (every, 1) => (u64::MAX, every),
+            _ => (self.alike(row), 1),
+        }
+    }
+
+    /// Whether columns are summed apart from the rest.
+    pub(super) fn is_long(&self) -> bool {
+        self.columns && self.row >= LONG
+    }
+
+    /// The rows that the elements `range` are of, at least one.
+    fn rows(&self, range: &Range<u64>) -> (u64, u64) {
+        (range.start / self.row, (range.end.max(range.start + 1) - 1) / self.row)
+    }
+
+    /// The window of columns that the elements `range` need.
+    pub(super) fn columns_of(&self, range: &Range<u64>) -> Window {
+        let (first, last) = self.rows(range);
         let any = (first / self.group).next_multiple_of(self.every) <= last / self.group;
-        let columns = match (self.columns && any, first == last) {
+        Window::new(match (self.columns && any, first == last) {
             (false, _) => 0..0,
             (true, true) => range.start % self.row..(range.end.max(range.start + 1) - 1) % self.row + 1,
             (true, false) => 0..self.row,
-        };
+        })
+    }
+
+    /// The windows of outer axes that the elements `range` need.
+    fn outer_of(&self, range: &Range<u64>) -> Vec<Window> {
+        let (first, last) = self.rows(range);
         let mut step = 1;
         let mut outer: Vec<Window> = self.axes[..self.split]
             .iter()
@@ -171,7 +214,7 @@ impl Cut {
             })
             .collect();
         outer.reverse();
-        (Window::new(columns), outer)
+        outer
     }
 }
 
@@ -186,18 +229,33 @@ pub(crate) struct Profiles {
 
 impl Profiles {
     pub(crate) fn new(cut: Cut, range: &Range<u64>) -> Self {
-        let (columns, outer) = cut.windows(range);
+        let (columns, outer) = (cut.columns_of(range), cut.outer_of(range));
         Self { cut, columns, outer }
+    }
+
+    /// Without columns: those are [`Profiles::put`] there afterwards.
+    pub(super) fn of_rows(cut: Cut, range: &Range<u64>) -> Self {
+        let outer = cut.outer_of(range);
+        Self { cut, columns: Window::default(), outer }
+    }
+
+    pub(super) fn put(&mut self, columns: Window) {
+        self.columns = columns;
+    }
+
+    /// The same part with nothing in it.
+    pub(super) fn emptied(&self, range: &Range<u64>) -> Self {
+        let again = if self.has_columns() { Self::new } else { Self::of_rows };
+        again(self.cut.clone(), range)
+    }
+
+    pub(crate) fn has_columns(&self) -> bool {
+        !self.columns.cells.is_empty()
     }
 
     /// Whether row sums go anywhere.
     pub(crate) fn has_rows(&self) -> bool {
         self.outer.iter().any(|window| !window.cells.is_empty())
-    }
-
-    /// Whether a block of elements is always a part of one row.
-    pub(crate) fn rows_are_blocks(&self) -> bool {
-        self.cut.row.is_multiple_of(super::state::BLOCK as u64)
     }
 
     /// The columns from one on.
@@ -218,12 +276,12 @@ impl Profiles {
 
     /// The pieces of rows that `count` elements from `start` consist of: `(row, column, elements)`.
     pub(crate) fn pieces(row: u64, start: u64, count: usize) -> impl Iterator<Item = (u64, u64, Range<usize>)> {
-        let mut done = 0;
+        // Divided once: a division takes as long as a short piece.
+        let (mut nth, mut column, mut done) = (start / row, start % row, 0);
         std::iter::from_fn(move || {
-            let at = start + done as u64;
-            let len = usize::try_from(row - at % row).unwrap_or(usize::MAX).min(count - done);
-            let piece = (at / row, at % row, done..done + len);
-            done += len;
+            let len = usize::try_from(row - column).unwrap_or(usize::MAX).min(count - done);
+            let piece = (nth, column, done..done + len);
+            (nth, column, done) = (nth + 1, 0, done + len);
             (len > 0).then_some(piece)
         })
     }
@@ -233,15 +291,10 @@ impl Profiles {
     pub(crate) fn insert(&mut self, start: u64, per: usize, r: &[f64], apart: &[f64], compared: impl Fn(usize) -> bool) {
         for (row, column, elements) in Self::pieces(self.cut.row, start, r.len() / per) {
             let mut sums = Cell::default();
-            let columns = self.cut.columns && self.cut.samples(row);
+            let columns = self.has_columns() && self.cut.samples(row);
             for (i, element) in elements.enumerate() {
                 for number in element * per..(element + 1) * per {
-                    let mut cell = Cell::default();
-                    if compared(number) {
-                        cell.insert(r[number], apart[number]);
-                    } else {
-                        cell.differing = u64::from(apart[number].is_nan());
-                    }
+                    let cell = Cell::of(r[number], apart[number], compared(number));
                     sums.merge(&cell);
                     if columns {
                         self.columns.at(column + i as u64).merge(&cell);
@@ -263,39 +316,44 @@ impl Profiles {
             .iter()
             .zip(outer)
             .filter(|((_, dim), _)| *dim <= LONGEST)
-            .map(|((axis, dim), window)| profile(*axis, *dim, window.start, &window.cells))
+            .map(|((axis, dim), window)| profile(*axis, *dim, &window))
             .collect();
         if cut.columns {
             for (i, (axis, dim)) in cut.axes.iter().enumerate().skip(cut.split) {
-                let step: u64 = cut.axes[i + 1..].iter().map(|(_, dim)| dim).product();
-                let mut cells = vec![Cell::default(); *dim as usize];
-                for (cell, column) in columns.cells.iter().zip(columns.start..) {
-                    cells[(column / step % dim) as usize].merge(cell);
-                }
+                // Of one axis alone there may be many columns: they are its cells as they are.
+                let summed = (*dim != cut.row).then(|| {
+                    let step: u64 = cut.axes[i + 1..].iter().map(|(_, dim)| dim).product();
+                    let mut summed = Window::new(0..*dim);
+                    for (cell, column) in columns.cells.iter().zip(columns.start..) {
+                        summed.at(column / step % dim).merge(cell);
+                    }
+                    summed
+                });
+                let mut found = profile(*axis, *dim, summed.as_ref().unwrap_or(&columns));
                 if cut.every > 1 {
                     let scale = cut.scale();
-                    for cell in &mut cells {
-                        cell.error *= scale;
-                        cell.energy *= scale;
-                        cell.differing = (cell.differing as f64 * scale).round() as u64;
-                    }
+                    found.error.iter_mut().chain(&mut found.energy).for_each(|sum| *sum *= scale);
+                    found.differing.iter_mut().for_each(|count| *count = (*count as f64 * scale).round() as u64);
                 }
-                all.push(profile(*axis, *dim, 0, &cells));
+                all.push(found);
             }
         }
         all
     }
 }
 
-fn profile(axis: usize, dim: u64, start: u64, cells: &[Cell]) -> Profile {
-    let mut whole = vec![Cell::default(); dim as usize];
-    whole[start as usize..start as usize + cells.len()].copy_from_slice(cells);
+fn profile(axis: usize, dim: u64, window: &Window) -> Profile {
+    fn all<T: Clone + Default>(dim: u64, window: &Window, of: impl Fn(&Cell) -> T) -> Vec<T> {
+        let mut whole = vec![T::default(); dim as usize];
+        whole[window.start as usize..].iter_mut().zip(&window.cells).for_each(|(number, cell)| *number = of(cell));
+        whole
+    }
     Profile {
         axis,
-        error: whole.iter().map(|cell| cell.error).collect(),
-        energy: whole.iter().map(|cell| cell.energy).collect(),
-        max_abs: whole.iter().map(|cell| cell.max_abs).collect(),
-        differing: whole.iter().map(|cell| cell.differing).collect(),
+        error: all(dim, window, |cell| cell.error),
+        energy: all(dim, window, |cell| cell.energy),
+        max_abs: all(dim, window, |cell| cell.max_abs),
+        differing: all(dim, window, |cell| cell.differing),
     }
 }
 
@@ -310,7 +368,7 @@ mod tests {
         axes.map(|(axis, dim)| {
             let mut cells = vec![Cell::default(); *dim as usize];
             (0..r.len()).for_each(|i| cells[shape.unravel(i as u64)[axis] as usize].insert(r[i], apart[i]));
-            profile(axis, *dim, 0, &cells)
+            profile(axis, *dim, &Window { start: 0, cells })
         })
         .collect()
     }

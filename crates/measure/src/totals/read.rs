@@ -115,10 +115,10 @@ impl Values {
         sides.into_iter().zip(&mut self.bytes).all(|((operand, numbers), bytes)| {
             let known = operand.f64_values(start, count, bytes, numbers);
             assert!(known, "numbers have numbers");
-            // Beyond 2^53 some are not; what is not is rounded to there or further.
+            // Beyond 2^53 some are not, nor are the differences of those beyond 2^52; what is not is rounded to there or further.
             operand.dtype().is_exact_in_f64()
                 || operand.dtype().kind() == Kind::Float
-                || numbers.iter().all(|x| x.abs() < 9_007_199_254_740_992.0)
+                || numbers.iter().all(|x| x.abs() < 4_503_599_627_370_496.0)
         })
     }
 

@@ -1,7 +1,7 @@
 //! The mergeable state of a pair: what a run of elements has shown so far.
 
 use super::{
-    Options, SideTotals, Totals, Watch, Worst,
+    Options, SideTotals, Totals, Watch, Worst, columns,
     fast::{Codes, Seen, Sides},
     grid::Grid,
     histogram::{Histogram, exponent, weight},
@@ -144,8 +144,13 @@ impl<'a> Task<'a> {
         self.reference.view().zip(self.candidate.view())
     }
 
+    /// Not where elements are no numbers: they are compared and done with.
+    fn sums_columns_apart(&self, cut: &Cut) -> bool {
+        cut.is_long() && !matches!(self.sort, Sort::Opaque { .. })
+    }
+
     /// Both sides' bytes of a run of elements, where they lie in order, and the bytes of an element.
-    fn in_place(&self, range: &Range<u64>) -> Option<Sides<'a>> {
+    pub(super) fn in_place(&self, range: &Range<u64>) -> Option<Sides<'a>> {
         let (r, c) = self.views()?;
         let widths = [r.dtype().itemsize()?, c.dtype().itemsize()?];
         let part = |view: &'a View, width: usize| view.contiguous()?.get(range.start as usize * width..range.end as usize * width);
@@ -191,7 +196,12 @@ impl State {
         assert!(range.start <= range.end && range.end <= reference.len(), "{range:?} of {} elements", reference.len());
         assert!(range.start.is_multiple_of(super::CHUNK), "a range begins at a chunk, {} does not", range.start);
         let cut = if options.profiles && task.sort.per() > 0 { Cut::of(reference.shape()) } else { None };
-        let state = Self::of_tree(&task, cut.as_ref(), range);
+        let mut state = Self::of_tree(&task, cut.as_ref(), range.clone());
+        if let Some((profiles, cut)) =
+            state.profiles.as_mut().zip(cut).filter(|(_, cut)| task.sums_columns_apart(cut) && !seen.is_stopped())
+        {
+            profiles.put(columns::of_range(&task, &cut, &range, state.differing == 0));
+        }
         reference.check()?;
         candidate.check()?;
         Ok((!seen.is_stopped()).then_some(state))
@@ -223,7 +233,10 @@ impl State {
             top: Top::new(task.options.top),
             magnitudes: Histogram::default(),
             ulps: Histogram::default(),
-            profiles: cut.map(|cut| Profiles::new(cut.clone(), range)),
+            profiles: cut.map(|cut| {
+                let new = if task.sums_columns_apart(cut) { Profiles::of_rows } else { Profiles::new };
+                new(cut.clone(), range)
+            }),
         }
     }
 
@@ -262,6 +275,7 @@ impl State {
                 state.insert_wide(task, wide, start, count, (values, codes));
                 continue;
             }
+            Self::ask_for_rows(state.profiles.as_ref().filter(|_| in_place.is_some()), start, count, codes);
             let fast = task.pair.zip(task.views()).is_some_and(|(pair, (left, right))| {
                 let [left_bytes, right_bytes] = &mut *bytes;
                 let (r, c) = match in_place {
@@ -271,12 +285,13 @@ impl State {
                     }
                     None => (left.chunk(start, count, left_bytes), right.chunk(start, count, right_bytes)),
                 };
-                state.insert_fast(task, pair, start, r, c, codes)
+                let fast = state.insert_fast(task, pair, start, r, c, codes);
+                // Should a later block be unusual, all of this is thrown away.
+                if let Some(((.., widths), profiles)) = in_place.zip(state.profiles.as_mut()).filter(|_| fast) {
+                    Self::profile_rows(profiles, pair, start, (r, c, widths), codes);
+                }
+                fast
             });
-            // Their sums are known: no need to look again. Should a later block be unusual, all of this is thrown away.
-            if let Some(profiles) = state.profiles.as_mut().filter(|profiles| fast && in_place.is_some() && profiles.rows_are_blocks()) {
-                profiles.insert_row(start / profiles.cut.row, &codes.cell);
-            }
             if !fast {
                 values.read(task.sort, task.reference, task.candidate, start, count);
                 state.insert(task, start, values);
@@ -287,9 +302,9 @@ impl State {
         // The columns of a chunk are summed row by row while it is still close by.
         if let Some(profiles) = state.profiles.as_mut().filter(|_| task.wide.is_none() && !matches!(task.sort, Sort::Opaque { .. })) {
             match in_place.filter(|_| !plain_profiles).zip(task.pair) {
-                Some((sides, pair)) => Self::profile_fast(profiles, pair, range.start, state.differing == 0, sides),
+                Some((sides, pair)) => Self::profile_columns(profiles, pair, range.start, state.differing == 0, sides),
                 None => {
-                    *profiles = Profiles::new(profiles.cut.clone(), &range);
+                    *profiles = profiles.emptied(&range);
                     Self::profile_plain(profiles, task, &range, values);
                 }
             }
@@ -302,13 +317,12 @@ impl State {
     fn insert_wide(&mut self, task: &Task<'_>, pair: Pair, start: u64, count: usize, (values, codes): (&mut Values, &mut Codes)) {
         let exact = values.read_numbers(task.reference, task.candidate, start, count);
         let before = self.differing;
+        Self::ask_for_rows(self.profiles.as_ref(), start, count, codes);
         if exact && self.insert_fast(task, pair, start, &bytes_of(&values.reference), &bytes_of(&values.candidate), codes) {
             if let Some(profiles) = &mut self.profiles {
                 let sides = (&*bytes_of(&values.reference), &*bytes_of(&values.candidate), [8, 8]);
-                if profiles.rows_are_blocks() {
-                    profiles.insert_row(start / profiles.cut.row, &codes.cell);
-                }
-                Self::profile_fast(profiles, pair, start, self.differing == before, sides);
+                Self::profile_rows(profiles, pair, start, sides, codes);
+                Self::profile_columns(profiles, pair, start, self.differing == before, sides);
             }
             return;
         }
@@ -399,7 +413,10 @@ impl State {
             self.magnitudes.add(exponent(apart), weight);
             self.max_abs = self.max_abs.max(apart);
             if apart >= self.top.least() {
-                self.top.insert(Some(apart), worst());
+                match whole && !ints[0].is_empty() {
+                    true => self.top.insert_integers(ints[1][i].abs_diff(ints[0][i]), worst()),
+                    false => self.top.insert(Some(apart), worst()),
+                }
             }
             if let Some((atol, rtol)) = task.options.tolerance {
                 // Written so that a NaN in the tolerance accepts nothing.
@@ -545,7 +562,8 @@ impl State {
                 (false, false) => any(self.squares.root_ratio(self.reference_squares)),
             },
             cosine: norms.then(cosine),
-            max_ulp: any(self.max_ulp as f64),
+            // Integers can be further apart than is counted; their step is 1.
+            max_ulp: any(if self.max_ulp == u64::MAX { self.max_abs } else { self.max_ulp as f64 }),
             worst: self.top.worst().or(self.first),
             max_local: any(self.max_local),
             beyond: self.tolerance.then_some(self.beyond),

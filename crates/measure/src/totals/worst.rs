@@ -9,6 +9,9 @@ struct Entry {
     /// `None` where the difference is not finite.
     #[serde(with = "crate::exact::maybe")]
     apart: Option<f64>,
+    /// What the difference of two integers has beyond that: a double has not all its digits.
+    #[serde(with = "crate::exact")]
+    rest: f64,
     worst: Worst,
 }
 
@@ -19,7 +22,7 @@ impl Entry {
             (None, None) => Ordering::Equal,
             (None, Some(_)) => Ordering::Less,
             (Some(_), None) => Ordering::Greater,
-            (Some(a), Some(b)) => b.total_cmp(&a),
+            (Some(a), Some(b)) => b.total_cmp(&a).then(other.rest.total_cmp(&self.rest)),
         };
         size.then(self.worst.at.cmp(&other.worst.at))
     }
@@ -58,7 +61,18 @@ impl Top {
 
     /// `apart` is `None` when the difference is not finite.
     pub(crate) fn insert(&mut self, apart: Option<f64>, worst: Worst) {
-        let entry = Entry { apart, worst };
+        self.insert_entry(Entry { apart, rest: 0.0, worst });
+    }
+
+    /// Two integers that are `exactly` this far apart.
+    pub(crate) fn insert_integers(&mut self, exactly: u128, worst: Worst) {
+        let apart = exactly as f64;
+        // Of numbers of 64 bits that is less than 2^12.
+        let rest = (exactly as i128 - apart as i128) as f64;
+        self.insert_entry(Entry { apart: Some(apart), rest, worst });
+    }
+
+    fn insert_entry(&mut self, entry: Entry) {
         let full = self.entries.len() == self.room;
         if full && self.entries.last().is_some_and(|last| last.order(&entry).is_le()) {
             return;
@@ -69,7 +83,7 @@ impl Top {
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        other.entries.iter().for_each(|entry| self.insert(entry.apart, entry.worst));
+        other.entries.iter().for_each(|entry| self.insert_entry(*entry));
     }
 
     pub(crate) fn worst(&self) -> Option<Worst> {
@@ -87,6 +101,15 @@ mod tests {
 
     fn worst(at: u64) -> Worst {
         Worst { at, reference: 0.0, candidate: 0.0, imaginary: None, integers: [None; 2] }
+    }
+
+    #[test]
+    fn integers_are_worse_by_their_last_digit() {
+        let mut top = Top::new(2);
+        for (at, apart) in [(0, 1 << 60), (1, (1 << 60) + 1), (2, (1 << 60) - 1), (3, (1 << 60) + 1)] {
+            top.insert_integers(apart, worst(at));
+        }
+        assert_eq!(top.first(4).iter().map(|w| w.at).collect::<Vec<_>>(), [1, 3]);
     }
 
     #[test]
