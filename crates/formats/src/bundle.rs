@@ -341,9 +341,10 @@ fn join(parts: Vec<Part>, contents: &mut Contents) {
     let top = names::common_top(parts.iter().map(|part| part.path.as_str())).map(|top| top.len() + 1).unwrap_or(0);
     let layout = sglang::Layout::of(parts.iter().filter_map(|part| part.dump.as_ref()));
     let mut placed: Vec<Placed> = parts.into_iter().map(|part| place(part, top, &layout)).collect();
+    let names = order::Names::of(placed.iter().filter(|placed| placed.index.is_none()).map(|placed| placed.key.as_str()));
     placed.sort_by(|a, b| match (a.index, b.index) {
-        (Some(x), Some(y)) => (a.step, x).cmp(&(b.step, y)).then_with(|| order::by_name(&a.key, &b.key)),
-        (None, None) => order::by_name(&a.key, &b.key).then_with(|| a.shard.cmp(&b.shard)),
+        (Some(x), Some(y)) => (a.step, x).cmp(&(b.step, y)).then_with(|| order::Names::Spoken.cmp(&a.key, &b.key)),
+        (None, None) => names.cmp(&a.key, &b.key).then_with(|| a.shard.cmp(&b.shard)),
         (Some(_), None) => Ordering::Less,
         (None, Some(_)) => Ordering::Greater,
     });

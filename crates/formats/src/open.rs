@@ -166,8 +166,9 @@ impl Source {
         }
         if !contents.ordered {
             order::sort_by_name(&mut contents.entries, |entry| &entry.name);
+            let names = order::Names::of(contents.entries.iter().map(|entry| entry.name.as_str()));
             for value in &mut contents.values {
-                value.after = contents.entries.partition_point(|entry| order::by_name(&entry.name, &value.name).is_lt());
+                value.after = contents.entries.partition_point(|entry| names.cmp(&entry.name, &value.name).is_lt());
             }
         }
         let tensors = contents

@@ -161,6 +161,20 @@ fn an_index_does_not_follow_links_out_of_its_folder() {
 }
 
 #[test]
+fn a_tar_of_torch_files_is_all_of_them() {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str| fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus/pt").join(name)).unwrap();
+    let (first, last) = (file("checkpoint.pt"), file("proto3.pt"));
+    let count = |name: &str, bytes: Vec<u8>| {
+        let source = open_bytes(name, bytes.into(), &options(folder.path())).unwrap();
+        source.listing().tensors.len()
+    };
+    let both = count("first.pt", first.clone()) + count("last.pt", last.clone());
+    let tar = tar(&[("first.pt", &first), ("last.pt", &last)]);
+    assert_eq!([count("both.tar", tar.clone()), count("both.tar.gz", gzip(&tar)), count("both.pt", tar)], [both; 3]);
+}
+
+#[test]
 fn a_hundred_members_may_not_unpack_to_more_than_the_file_is_worth() {
     let dir = TempDir::new().unwrap();
     let zeros = deflate(&vec![0; 40 << 20]);

@@ -24,7 +24,8 @@ const EXTENSIONS: &[&str] = &["pt", "pth", "bin", "ckpt", "pt2", "ptl", "pkl", "
 pub(crate) fn recognise(input: &Input) -> bool {
     let torch_name = EXTENSIONS.contains(&input.extension().as_str());
     let zip = input.bytes.starts_with(b"PK\x03\x04") || input.bytes.starts_with(b"PK\x05\x06");
-    let embedded = !zip && torch_name && has_end_record(&input.bytes);
+    // A tar that ends with one of torch's files ends with a zip directory, too, which is that of its last member alone.
+    let embedded = !zip && torch_name && has_end_record(&input.bytes) && !crate::archive::tar::recognise(input);
     if !(zip || embedded) {
         return false;
     }
