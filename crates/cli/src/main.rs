@@ -8,11 +8,13 @@ mod hash;
 mod interrupt;
 mod name;
 mod open;
+mod output;
 mod progress;
 mod render;
 
 use clap::Parser;
 use failure::{Failure, hint_of};
+use output::Output;
 use std::{
     io::{self, BufWriter, Write},
     process::ExitCode,
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let json = cli.opening.json;
-    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut out = BufWriter::with_capacity(1 << 16, Output::new(io::stdout().lock(), cli.command.answers_by_exit_code()));
     let code = match cli.opening.use_threads().and_then(|()| cli.command.run(&cli.opening, &mut out)) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => 0,
@@ -69,25 +71,25 @@ fn main() -> ExitCode {
     };
     match out.flush() {
         // Whoever read us has seen enough (`| head`).
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(code),
-        Err(error) => {
-            report(&Failure::new(format!("cannot write to standard output: {error}")).into());
-            ExitCode::from(NOT_DONE)
-        }
-        Ok(()) => ExitCode::from(code),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => report(&error.into()),
+        _ => {}
     }
+    ExitCode::from(if out.get_ref().failed() { NOT_DONE } else { code })
 }
 
 /// `serve` is what is meant when no command is named: by nothing at all, by its options, or by a file.
 fn parsed() -> Result<Cli, clap::Error> {
-    use clap::error::ErrorKind;
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
     let mut args: Vec<std::ffi::OsString> = std::env::args_os().collect();
     let error = match Cli::try_parse_from(&args) {
         Ok(cli) => return Ok(cli),
         Err(error) => error,
     };
-    // A misspelt command is no file; whoever writes a path means one.
-    let names_a_file = || args[1..].iter().any(|arg| std::path::Path::new(arg).exists() || arg.to_string_lossy().contains('/'));
+    // A misspelt command is no file, whatever comes behind it; whoever writes a path or an extension means a file.
+    let names_a_file = || match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => std::path::Path::new(word).exists() || word.contains(['/', '.']) || word == "-",
+        _ => false,
+    };
     let meant = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => true,
         ErrorKind::InvalidSubcommand => names_a_file(),

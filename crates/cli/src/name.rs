@@ -45,7 +45,7 @@ fn closeness(wrong: &str, name: &str) -> Option<(u8, f64)> {
     if folded == wrong {
         return Some((0, far));
     }
-    if wrong.len() >= 2 && (folded.ends_with(wrong) || wrong.ends_with(folded.as_str())) {
+    if wrong.len() >= 2 && folded.len() >= 2 && (folded.ends_with(wrong) || wrong.ends_with(folded.as_str())) {
         return Some((1, far));
     }
     if far < 0.25 {
@@ -76,5 +76,6 @@ mod tests {
         assert_eq!(nearest("up_proj.weight", names.into_iter()), ["model.layers.0.mlp.up_proj.weight"]);
         assert_eq!(nearest("LM_HEAD", names.into_iter()), ["lm_head"]);
         assert!(nearest("zzzzzzzzzzzz", names.into_iter()).is_empty());
+        assert!(nearest("nosuch", ["h", "w"].into_iter()).is_empty(), "a last letter is no likeness");
     }
 }

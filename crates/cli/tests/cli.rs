@@ -522,3 +522,20 @@ fn a_closed_stderr_changes_no_exit_code() {
     drop(child.stderr.take());
     assert_eq!(child.wait().unwrap().code(), Some(2));
 }
+
+#[test]
+fn a_misspelt_command_is_no_file() {
+    let told = sample().run(&["dif", "sample.safetensors", "sample.safetensors"]);
+    assert!(told.starts_with("exit code: 2") && told.contains("a similar subcommand exists: 'diff'"), "{told}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_once() {
+    let folder = sample();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = common::command(folder.path()).args(["ls", "sample.safetensors"]).stdout(full()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said, "twinscope: cannot write to standard output: No space left on device (os error 28)\n");
+}

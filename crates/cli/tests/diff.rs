@@ -43,6 +43,110 @@ fn verdict(reference: Vec<u8>, candidate: Vec<u8>) -> (i32, String, String, Opti
     (code, text(&pair["verdict"]), text(&pair["layout"]["text"]), pair["totals"]["differing"].as_u64())
 }
 
+/// A dump of a network whose files are counted, `debug` being one that not everybody has.
+fn counted(folder: &Folder, to: &str, debug: bool, fault: bool) {
+    let mut count = 0;
+    let mut record = |name: &str, values: &[f32]| {
+        folder.write(&format!("{to}/{count:03}_{name}.npy"), &npy("<f4", &[8, 16], &f32s(values)));
+        count += 1;
+    };
+    let mut x = noise(1, 128);
+    record("embed", &x);
+    for layer in 0..3u64 {
+        let add = |x: &mut Vec<f32>, seed: u64| x.iter_mut().zip(noise(seed, 128)).for_each(|(x, n)| *x += n);
+        add(&mut x, 10 + layer);
+        record("Attention", &x);
+        if debug && layer == 0 {
+            record("Debug", &noise(77, 128));
+        }
+        if fault && layer == 1 {
+            x[3] += 1.0;
+        }
+        add(&mut x, 20 + layer);
+        record("Linear", &x);
+        record(&format!("layers.{layer}.input_layernorm"), &x.iter().map(|x| x / 2.0).collect::<Vec<f32>>());
+    }
+}
+
+#[test]
+fn counted_files_are_in_their_order_and_pair_without_their_counts() {
+    let folder = Folder::new();
+    counted(&folder, "r", false, false);
+    counted(&folder, "same", false, true);
+    counted(&folder, "more", true, true);
+    let (code, report) = json(&folder, &["diff", "r", "same", "--json"]);
+    assert_eq!((code, &report["first_divergence"]["name"]), (1, &Value::from("005_Linear")), "{report}");
+    let (code, report) = json(&folder, &["diff", "r", "more", "--json"]);
+    assert_eq!((code, &report["first_divergence"]["name"]), (1, &Value::from("005_Linear")), "{report}");
+    let pairs = report["pairs"].as_array().expect("pairs");
+    for (at, pair) in pairs.iter().enumerate() {
+        // `Debug` comes third.
+        let (reference, candidate) = (pair["reference"].as_str().expect("a name"), pair["candidate"].as_str().expect("a name"));
+        assert_eq!((&reference[..3], &candidate[..3]), (&*format!("{at:03}"), &*format!("{:03}", at + usize::from(at > 1))), "{report}");
+        assert_eq!(reference[3..], candidate[3..]);
+    }
+    assert_eq!(pairs.len(), 10);
+    assert_eq!(report["only_candidate"].as_array().map(Vec::len), Some(1), "{report}");
+}
+
+/// A run of eight steps in f32 arrays, of which those in `rounded` were rounded to bf16; one channel of step 4 may be wrong.
+fn kept_in_f32(folder: &Folder, to: &str, rounded: std::ops::Range<u64>, fault: bool) {
+    let mut x = noise(1, 256);
+    for step in 0..8 {
+        x.iter_mut().zip(noise(10 + step, 256)).for_each(|(x, n)| *x = 0.9 * *x + n);
+        if fault && step == 4 {
+            x.iter_mut().step_by(16).for_each(|x| *x += 0.5);
+        }
+        if rounded.contains(&step) {
+            x.iter_mut().for_each(|x| *x = f32::from_bits((x.to_bits() + 0x8000) & 0xffff_0000));
+        }
+        folder.write(&format!("{to}/layers.{step}.out.npy"), &npy("<f4", &[16, 16], &f32s(&x)));
+    }
+}
+
+#[test]
+fn a_run_in_bf16_that_was_dumped_as_f32_is_judged_as_bf16() {
+    let folder = Folder::new();
+    kept_in_f32(&folder, "f32", 0..0, false);
+    kept_in_f32(&folder, "bf16", 0..8, false);
+    kept_in_f32(&folder, "fault", 0..8, true);
+    kept_in_f32(&folder, "downcast", 5..6, false);
+    let (code, report) = json(&folder, &["diff", "f32", "bf16", "--json"]);
+    assert_eq!((code, &report["computed_in"]), (0, &serde_json::json!([null, "bf16"])), "{report}");
+    let output = folder.output(&["diff", "f32", "bf16"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("the candidate was computed in bf16 and recorded wider"), "{text}");
+    let (code, report) = json(&folder, &["diff", "f32", "fault", "--json"]);
+    assert_eq!((code, &report["first_divergence"]["name"]), (1, &Value::from("layers.4.out")), "{report}");
+    // One op of it is a hidden downcast.
+    let (code, report) = json(&folder, &["diff", "f32", "downcast", "--json"]);
+    let first = &report["pairs"][5];
+    assert_eq!(
+        (code, &report["computed_in"], &first["verdict"]),
+        (1, &serde_json::json!([null, null]), &Value::from("diverged")),
+        "{report}"
+    );
+    assert_eq!(first["causes"][0]["kind"], "rounded", "{report}");
+}
+
+#[test]
+fn weights_that_were_rounded_and_kept_in_f32_agree_and_another_scale_does_not() {
+    let folder = Folder::new();
+    for layer in 0..6u64 {
+        let weight = noise(20 + layer, 256);
+        let rounded: Vec<f32> = weight.iter().map(|x| f32::from_bits((x.to_bits() + 0x8000) & 0xffff_0000)).collect();
+        let scaled: Vec<f32> =
+            rounded.iter().map(|x| if layer == 3 { f32::from_bits((x * 1.007).to_bits() & 0xffff_0000) } else { *x }).collect();
+        for (to, values) in [("r", &weight), ("rounded", &rounded), ("scaled", &scaled)] {
+            folder.write(&format!("{to}/layers.{layer}.fc.weight.npy"), &npy("<f4", &[16, 16], &f32s(values)));
+        }
+    }
+    let (code, report) = json(&folder, &["diff", "r", "rounded", "--json"]);
+    assert_eq!((code, &report["computed_in"]), (0, &serde_json::json!([null, "bf16"])), "{report}");
+    let (code, report) = json(&folder, &["diff", "r", "scaled", "--json"]);
+    assert_eq!((code, &report["first_divergence"]["name"]), (1, &Value::from("layers.3.fc.weight")), "{report}");
+}
+
 /// The values of `shape` read in another order of its dimensions: `order[i]` is the source of dimension `i`.
 fn permuted(values: &[f32], shape: &[usize], order: &[usize]) -> Vec<f32> {
     let strides: Vec<usize> = (0..shape.len()).map(|axis| shape[axis + 1..].iter().product()).collect();
@@ -132,8 +236,36 @@ fn a_fault_of_the_last_rank_is_named_before_what_the_ranks_make_of_it() {
 }
 
 #[test]
+fn ranks_that_were_not_recorded_are_told() {
+    let folder = Folder::new();
+    let values = noise(3, 8 * 6);
+    let part = |rows: std::ops::Range<usize>| f32s(&values[rows.start * 6..rows.end * 6]);
+    folder.write("whole.safetensors", &safetensors(&[("w", "F32", &[8, 6], part(0..8))]));
+    for rank in 0..4 {
+        let shard = safetensors(&[("w", "F32", &[2, 6], part(2 * rank..2 * rank + 2))]);
+        folder.write(&format!("four/rank{rank}.safetensors"), &shard);
+        for missing in (0..4).filter(|missing| *missing != rank) {
+            folder.write(&format!("without{missing}/rank{rank}.safetensors"), &shard);
+        }
+    }
+    assert_eq!(folder.output(&["diff", "whole.safetensors", "four"]).status.code(), Some(0));
+    for missing in 0..4 {
+        let (code, report) = json(&folder, &["diff", "whole.safetensors", &format!("without{missing}"), "--json"]);
+        assert_eq!((code, report["findings"][0]["kind"].as_str()), (1, Some("missing_ranks")), "{missing}: {report}");
+        // Beside ranks that are cut alike, it is the missing one's tensor that has no partner.
+        let (code, report) = json(&folder, &["diff", "four", &format!("without{missing}"), "--json"]);
+        let left: Vec<&str> = report["only_reference"].as_array().unwrap().iter().filter_map(|left| left["name"].as_str()).collect();
+        assert_eq!((code, left), (1, vec![format!("rank{missing}.w").as_str()]), "{report}");
+        assert!(report["pairs"].as_array().unwrap().iter().all(|pair| pair["verdict"] == "identical"), "{report}");
+    }
+    let output = folder.output(&["diff", "whole.safetensors", "without0", "--allow-missing"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("but ranks are missing"));
+}
+
+#[test]
 fn what_is_given_and_used_for_nothing_is_told() {
-    let folder = runs(1.0);
+    let (folder, noise_of_part) = (runs(1.0), noise(7, 24));
     folder.write("other.safetensors", &safetensors(&[("unrelated", "F64", &[3, 5], vec![1; 120])]));
     let told = |args: &[&str]| {
         let output = folder.output(&[&["diff", "a.safetensors", "b.safetensors"], args].concat());
@@ -144,6 +276,92 @@ fn what_is_given_and_used_for_nothing_is_told() {
     let noise = told(&["--noise", "other.safetensors"]);
     assert!(noise.contains("note: --noise `other.safetensors` has no tensor of the reference"), "{noise}");
     assert_eq!(told(&["--layout", "1_query: flatten", "--noise", "a.safetensors"]), "");
+    folder.write("part.safetensors", &safetensors(&[("1_query", "F32", &[4, 6], f32s(&noise_of_part))]));
+    let noise = told(&["--noise", "part.safetensors"]);
+    assert_eq!(noise, "note: --noise `part.safetensors` tells of 1 of 8 pairs; the others are judged by the noise model\n");
+    let pattern = told(&["--match", "exact", "--pattern", "(?<layer>\\d+)_(?<stage>\\w+)"]);
+    assert_eq!(pattern, "note: --pattern pairs nothing: `pattern` is not among the rules\n");
+    assert_eq!(told(&["--match", "exact,pattern"]), "note: the rule `pattern` pairs nothing without --pattern\n");
+    folder.write(
+        "batch.jsonl",
+        br#"{"reference": "a.safetensors", "candidate": "b.safetensors", "name": "one", "settings": {"rules": ["exact", "plugin"]}}"#,
+    );
+    let batch = String::from_utf8_lossy(&folder.output(&["diff", "--batch", "batch.jsonl"]).stderr).into_owned();
+    assert_eq!(batch, "note: one: the rule `plugin` pairs nothing without exec:PROG\n");
+}
+
+#[test]
+fn explain_counts_pairs_as_diff_does() {
+    let folder = runs(1.5);
+    let first = |name: &str| {
+        let output = folder.output(&["explain", "a.safetensors", "b.safetensors", name]);
+        String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned()
+    };
+    // The headline says `pair 5 of 8`.
+    assert_eq!(first("5"), "1_query: diverged, own");
+    assert_eq!(first("1"), first("0_query"));
+    assert_eq!((first("0"), first("9")), (String::new(), String::new()));
+}
+
+#[test]
+fn explain_takes_the_references_name_before_the_candidates() {
+    let folder = Folder::new();
+    let tensor = |name: &'static str, seed: u64| (name, "F32", &[6][..], f32s(&noise(seed, 6)));
+    folder.write("a.safetensors", &safetensors(&[tensor("layers.0.q", 1), tensor("layers.1.q", 2)]));
+    folder.write("b.safetensors", &safetensors(&[tensor("layers.1.q", 1), tensor("layers.2.q", 3)]));
+    let (_, document) = json(&folder, &["explain", "a.safetensors", "b.safetensors", "layers.1.q", "--layer-offset", "1", "--json"]);
+    assert_eq!((&document["pair"]["name"], &document["pair"]["candidate"]), (&"layers.1.q".into(), &"layers.2.q".into()));
+}
+
+#[test]
+fn what_agrees_needs_no_cause() {
+    let folder = runs(1.5);
+    let told = folder.run(&["explain", "a.safetensors", "b.safetensors", "0_query"]);
+    assert!(told.contains("there is nothing to explain") && !told.contains("unknown"), "{told}");
+    let (_, document) = json(&folder, &["explain", "a.safetensors", "b.safetensors", "0_query", "--json"]);
+    assert_eq!(document["causes"], serde_json::json!([]));
+    let told = two(npy("<f4", &[1, 6, 0], &[]), npy("<f4", &[1, 6, 0], &[])).run(&["explain", "r", "c", "x"]);
+    assert!(told.starts_with("exit code: 0") && told.contains("there is nothing to explain"), "{told}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_changes_no_exit_code() {
+    let folder = Folder::new();
+    let names: Vec<String> = (0..3000).map(|i| format!("layer.{i}.weight")).collect();
+    let file = |odd: u8| {
+        let tensors: Vec<common::Tensor<'_>> = names.iter().map(|name| (name.as_str(), "U8", &[1][..], vec![odd])).collect();
+        safetensors(&tensors)
+    };
+    folder.write("a.safetensors", &file(0));
+    folder.write("b.safetensors", &file(1));
+    folder.write("batch.jsonl", br#"{"reference": "a.safetensors", "candidate": "b.safetensors"}"#);
+    for args in [&["diff", "a.safetensors", "b.safetensors", "--json"][..], &["diff", "--batch", "batch.jsonl", "--all"]] {
+        let mut child = command(folder.path()).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(1), ""));
+    }
+}
+
+#[test]
+fn numbers_and_words_are_incomparable_not_unreadable() {
+    let (r, c) = (npy("<f4", &[2], &f32s(&[1.0, 2.0])), npy("|S4", &[2], b"one\0two\0"));
+    let (code, report) = json(&two(r, c), &["diff", "r", "c", "--json"]);
+    assert_eq!(report["pairs"][0]["reason"], "f32 and bytes32 cannot be compared element by element");
+    assert_eq!((code, &report["verdict"]), (1, &"incomparable".into()));
+}
+
+#[test]
+fn integers_beyond_64_bits_are_compared() {
+    // {"n": 2**64} and {"n": 2**64 + 1}, as pickle writes them.
+    let pickled = |low: u8| [b"\x80\x02}X\x01\0\0\0n\x8a\x09", &[low, 0, 0, 0, 0, 0, 0, 0, 1][..], b"s."].concat();
+    let folder = Folder::new();
+    folder.write("a.pkl", &pickled(0));
+    folder.write("b.pkl", &pickled(1));
+    let (code, report) = json(&folder, &["diff", "a.pkl", "b.pkl", "--json"]);
+    assert_eq!((code, &report["pairs"][0]["name"], &report["pairs"][0]["verdict"]), (1, &"n".into(), &"diverged".into()), "{report}");
+    let (code, report) = json(&folder, &["diff", "a.pkl", "a.pkl", "--json"]);
+    assert_eq!((code, &report["pairs"][0]["verdict"]), (0, &"identical".into()), "{report}");
 }
 
 #[test]
@@ -282,6 +500,29 @@ fn the_worst_integers_are_told_in_all_their_digits() {
 
     let (_, small) = json(&two(npy("<i8", &[1], &i64s(&[5])), npy("<i8", &[1], &i64s(&[7]))), &["diff", "r", "c", "--json"]);
     assert!(small["pairs"][0]["totals"].get("worst_exact").is_none());
+}
+
+#[test]
+fn of_integers_the_largest_difference_is_the_worst_to_its_last_digit() {
+    let (r, c) = (npy("<i8", &[3], &i64s(&[0, 0, 0])), npy("<i8", &[3], &i64s(&[1 << 60, (1 << 60) + 1, (1 << 60) - 1])));
+    let (_, report) = json(&two(r, c), &["diff", "r", "c", "--json"]);
+    assert_eq!(report["pairs"][0]["totals"]["argmax"], serde_json::json!([1]));
+    // u64 against i64 can be further apart than a u64 counts.
+    let (r, c) = (npy("<u8", &[1], &u64::MAX.to_le_bytes()), npy("<i8", &[1], &i64s(&[i64::MIN])));
+    let (_, report) = json(&two(r, c), &["diff", "r", "c", "--json"]);
+    let totals = &report["pairs"][0]["totals"];
+    assert_eq!((totals["max_ulp"].as_f64(), totals["max_abs"].as_f64()), (Some(3.0 * 2f64.powi(63)), Some(3.0 * 2f64.powi(63))));
+}
+
+#[test]
+fn the_worst_of_complex_numbers_has_both_parts_and_of_words_none() {
+    let complex = |values: &[f64]| npy("<c16", &[1], &values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
+    let (_, report) = json(&two(complex(&[1.0, 2.0]), complex(&[1.0, -2.5])), &["diff", "r", "c", "--json"]);
+    let totals = &report["pairs"][0]["totals"];
+    assert_eq!((&totals["worst_exact"], &totals["max_abs"]), (&serde_json::json!(["1+2j", "1-2.5j"]), &4.5.into()));
+    let (_, report) = json(&two(npy("|S2", &[1], b"ab"), npy("|S2", &[1], b"ac")), &["diff", "r", "c", "--json"]);
+    let totals = &report["pairs"][0]["totals"];
+    assert_eq!((&totals["worst"], &totals["argmax"], &totals["differing"]), (&Value::Null, &serde_json::json!([0]), &1.into()));
 }
 
 #[test]
@@ -511,6 +752,9 @@ fn a_layout_of_the_user_is_taken() {
     let folder = two(npy("<f4", &[3, 4], &f32s(&values)), npy("<f4", &[4, 3], &f32s(&permuted(&values, &[3, 4], &[1, 0]))));
     let (code, report) = json(&folder, &["diff", "r", "c", "--layout", "x: permute(1,0)", "--json"]);
     assert_eq!((code, &report["pairs"][0]["layout"]["by"], &report["pairs"][0]["verdict"]), (0, &"user".into(), &"identical".into()));
+    let values = npy("<f4", &[4], &f32s(&noise(1, 4)));
+    let (code, report) = json(&two(values.clone(), values), &["diff", "r", "c", "--json", "--layout", "x: cut(0,18446744073709551615,2)"]);
+    assert_eq!((code, &report["pairs"][0]["verdict"]), (1, &"incomparable".into()), "{report}");
 }
 
 #[test]
@@ -538,6 +782,9 @@ fn mistakes_are_told_before_anything_is_read() {
         (&["--map", "absent.csv"], "cannot read `absent.csv`"),
         (&["--config", "absent.toml"], "cannot read `absent.toml`"),
         (&["--batch", "x"], "cannot be used with"),
+        (&["--csv", "absent/x.csv"], "cannot write `absent/x.csv`: there is no folder `absent`"),
+        (&["--html", "."], "cannot write `.`: it is a folder"),
+        (&["--save-map", "absent/x.json"], "there is no folder `absent`"),
     ] {
         // These sources do not exist, and nobody looks.
         let told = folder.run(&[&["diff", "none.pt", "neither.pt"], flags].concat());
@@ -639,6 +886,7 @@ fn a_batch_is_a_report_each_and_a_summary() {
     let exits: Vec<_> = document["summary"].as_array().unwrap().iter().map(|row| row["exit"].as_u64().unwrap()).collect();
     assert_eq!(exits, [0, 1, 0, 2]);
     assert_eq!(document["reports"][1]["first_divergence"]["name"], "1_query");
+    assert_eq!((&document["summary"][0]["missing"], &document["summary"][3]["pairs"]), (&0.into(), &Value::Null), "not known is not 0");
 }
 
 #[test]

@@ -136,7 +136,9 @@ fn everything_that_was_confirmed_survives_kill_9() {
     assert_eq!(server.wait(&session)["headline"]["verdict"], "diverged");
     assert_eq!(server.call("PATCH", &session, Some(json!({"notes": "kept"}))).0, 200);
     let upload = json!({"name": "u.bin", "files": [{"path": "u.bin", "bytes": 4}]});
-    let upload = server.call("POST", "/api/v1/uploads", Some(upload)).1["upload"].as_str().unwrap().to_owned();
+    let (status, upload) = server.call("POST", "/api/v1/uploads", Some(upload));
+    assert_eq!(status, 201, "{upload}");
+    let upload = upload["upload"].as_str().unwrap();
     let edit = json!({"kind": "unpair", "reference": ["0_query"], "candidate": ["0_query"]});
     assert_eq!(server.call("POST", &format!("{session}/edits"), Some(edit)).0, 200);
     server.signal(libc::SIGKILL);
@@ -271,7 +273,9 @@ fn a_full_disk_in_the_middle_of_an_upload_and_of_a_change_loses_nothing() {
     assert_eq!(server.call("PATCH", &session, Some(json!({"notes": "before"}))).0, 200);
 
     let announced = json!({"name": "run.bin", "files": [{"path": "run.bin", "bytes": 3 * MIB}]});
-    let upload = format!("/api/v1/uploads/{}", server.call("POST", "/api/v1/uploads", Some(announced)).1["upload"].as_str().unwrap());
+    let (status, upload) = server.call("POST", "/api/v1/uploads", Some(announced));
+    assert_eq!(status, 201, "{upload}");
+    let upload = format!("/api/v1/uploads/{}", upload["upload"].as_str().unwrap());
     let (status, full) = server.put(&format!("{upload}/files/0"), 0, &vec![7; 3 * MIB]);
     assert_eq!((status, full["code"].as_str()), (507, Some("disk_full")), "{full}");
     assert_eq!(full["detail"], format!("`run.bin` has arrived with {} of {} bytes, then the disk was full", 2 * MIB, 3 * MIB));

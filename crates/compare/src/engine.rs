@@ -7,9 +7,10 @@
 use crate::{
     causes::{self, Scene},
     layout::{self, Convention, Dims, Hints, Layout, LayoutError, SideHints, Which, parse_steps},
+    missing,
     noise::{Measures, angle, averaged, measures, spread},
     pairing::{self, Leftover, Pair, PairError, Pairing, Turned},
-    precision,
+    precision::{self, Digits},
     report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport, Unmeasured},
     settings::{Rule, Settings},
     side::Side,
@@ -23,8 +24,8 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
-use twinscope_measure::{Options, Totals, totals_watched};
-use twinscope_tensor::{DType, Listing, ReadError, Shape, TensorSource, View};
+use twinscope_measure::{Options, Totals, totals::Incommensurable, totals_watched};
+use twinscope_tensor::{DType, Listing, Operand, ReadError, Shape, TensorSource, View};
 
 /// Told what is done, asked whether to go on. Called from many threads.
 pub trait Watch: Sync {
@@ -50,8 +51,8 @@ impl Plan {
 pub struct Part {
     pub layout: Option<Layout>,
     pub shape: Option<Shape>,
-    /// The coarser dtype that both sides were rounded to before they were stored wider.
-    pub rounded_to: Option<DType>,
+    /// What the values of both sides say of the dtype that they were rounded to.
+    pub digits: [Digits; 2],
     /// How far apart the logits of probabilities are; 0 when it is none.
     pub spread: f64,
     pub outcome: Outcome,
@@ -77,7 +78,7 @@ impl Part {
     }
 
     fn bare(outcome: Outcome) -> Self {
-        Self { layout: None, shape: None, rounded_to: None, spread: 0.0, outcome }
+        Self { layout: None, shape: None, digits: [Digits::Unknown; 2], spread: 0.0, outcome }
     }
 }
 
@@ -231,13 +232,20 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
             }
             Outcome::Measured(Box::new(totals), found)
         }
-        Err(error) => Outcome::Unreadable { side: "candidate", reason: error.to_string() },
+        Err(ReadError::Decode(error)) if error.is::<Incommensurable>() => Outcome::Incomparable(error.to_string()),
+        Err(error) => Outcome::Unreadable { side: at_fault(&*aligned.reference), reason: error.to_string() },
     };
     watch.measured(bytes.saturating_sub(told.into_inner()));
     let apart = matches!(&outcome, Outcome::Measured(totals, _) if totals.differing > 0);
-    let rounded_to = if apart { precision::stored_wider(&*aligned.reference, &*aligned.candidate) } else { None };
+    let digits =
+        if apart { [precision::digits(&*aligned.reference), precision::digits(&*aligned.candidate)] } else { [Digits::Unknown; 2] };
     let spread = if apart { spread(&*aligned.reference).unwrap_or(0.0) } else { 0.0 };
-    Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), rounded_to, spread, outcome }
+    Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), digits, spread, outcome }
+}
+
+/// Whose bytes went away while they were read: the reference's, when they are still not there, else the candidate's.
+fn at_fault(reference: &dyn Operand) -> &'static str {
+    if reference.check().is_err() { "reference" } else { "candidate" }
 }
 
 /// Indices of all axes together up to which a pair keeps its profiles.
@@ -287,14 +295,12 @@ fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Set
 /// How one family writes what the other writes otherwise, in the same shape.
 fn convention(reference: &str, candidate: &str) -> Option<Convention> {
     let kernels = [reference, candidate].map(|name| last_word(name) == "kernel");
-    if kernels[0] != kernels[1] {
-        return Some(Convention::Turned);
-    }
     let interleaved = |name: &str| ["linear_qkv", "query_key_value"].iter().any(|word| name.contains(word));
     let fused = |name: &str| name.contains("qkv") || name.contains("c_attn");
     match [interleaved(reference), interleaved(candidate)] {
         [true, false] if fused(candidate) => Some(Convention::Interleaved(Which::Reference)),
         [false, true] if fused(reference) => Some(Convention::Interleaved(Which::Candidate)),
+        _ if kernels[0] != kernels[1] => Some(Convention::Turned),
         _ => None,
     }
 }
@@ -337,6 +343,8 @@ pub fn merge(
         candidate: candidate.source().listing().source.clone(),
         partial: false,
         layer_offset: plan.layer_offset,
+        // Pairs of one source are no run beside another.
+        computed_in: std::array::from_fn(|side| precision::of_run(parts.iter().map(|part| part.digits[side])).filter(|_| !alone)),
         pairs: Vec::with_capacity(parts.len()),
         only_reference: leftovers(&plan.only_reference, reference, candidate),
         only_candidate: leftovers(&plan.only_candidate, candidate, reference),
@@ -395,6 +403,7 @@ pub fn merge(
             layout: part.layout,
             shape: part.shape,
             dtypes,
+            judged_by: precision::judged_by(dtypes, part.digits, report.computed_in),
             verdict: Verdict::Incomparable,
             agrees_at: None,
             origin: None,
@@ -412,7 +421,7 @@ pub fn merge(
                 let facts = Facts {
                     totals: &totals,
                     measures,
-                    dtypes: part.rounded_to.map_or(dtypes, |dtype| [dtype; 2]),
+                    dtypes: judged.judged_by,
                     reduction: longest.max(averaged(&judged.reference[0])),
                     spread: part.spread,
                     // Parameters are not computed from positions.
@@ -436,6 +445,9 @@ pub fn merge(
         }
         report.pairs.push(judged);
     }
+    if !*alone {
+        report.findings.extend(missing::findings(&plan.pairs, &report.pairs, [reference, candidate]));
+    }
     report
 }
 
@@ -447,6 +459,9 @@ fn whole_name(parts: &[String]) -> String {
     parts.first().cloned().unwrap_or_default()
 }
 
+/// What folders of gradients are called.
+const GRADIENTS: [&str; 6] = ["grad", "grads", "gradient", "gradients", "main_grad", "param_grads"];
+
 /// A parameter is loaded, not computed: by what the source says of it, else by its name.
 fn is_parameter(item: &crate::side::Item) -> bool {
     let said = |key: &str| item.meta.as_ref().and_then(|meta| meta.get(key));
@@ -455,6 +470,10 @@ fn is_parameter(item: &crate::side::Item) -> bool {
     }
     if said("param").is_some_and(|param| param == true) {
         return true;
+    }
+    // A gradient or an optimizer's state is called after its weight, and computed.
+    if item.name.split(['.', '/']).any(|part| GRADIENTS.contains(&part)) || averaged(&item.name) > 0 {
+        return false;
     }
     let last = last_word(&item.name);
     // Megatron numbers the weights of its grouped experts.
@@ -647,6 +666,7 @@ mod tests {
         assert_eq!(parameters(&[weight, ("model.layers.0.self_attn.o_proj", &[4])]), [true, false], "the output of a module");
         assert_eq!(parameters(&[weight, ("visual.positional_embedding", &[4]), ("onnx::MatMul_12", &[4])]), [true, true, true]);
         assert_eq!(parameters(&[weight, ("attn_weights", &[4])]), [true, false], "probabilities");
+        assert_eq!(parameters(&[weight, ("grad.fc1.weight", &[4]), ("exp_avg.fc1.weight", &[4])]), [true, false, false], "a training step");
     }
 
     #[test]
@@ -657,6 +677,11 @@ mod tests {
         assert_eq!((convention(packed, packed), convention(plain, plain)), (None, None));
         assert_eq!(convention("a.dense.weight", "params/a/dense/kernel"), Some(Convention::Turned));
         assert_eq!(convention("a/kernel", "b/kernel"), None);
+        assert_eq!(
+            convention(packed, "h/0/attn/c_attn/kernel"),
+            Some(Convention::Interleaved(Which::Reference)),
+            "the shapes tell the rest"
+        );
         assert_eq!(convention("a.dense.weight", "a/dense/kernel:0"), Some(Convention::Turned), "TensorFlow's first output");
     }
 

@@ -9,6 +9,7 @@ pub mod causes;
 pub mod engine;
 pub mod layout;
 pub mod mapfile;
+pub mod missing;
 pub mod noise;
 pub mod pairing;
 mod precision;

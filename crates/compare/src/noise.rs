@@ -65,6 +65,27 @@ pub fn unit_roundoff(dtype: DType) -> Option<f64> {
     Some(2f64.powi(-bits))
 }
 
+/// The distance of the smallest numbers of a dtype: below, nothing is told apart. 0 where numbers come with a scale of their own.
+pub fn least_step(dtype: DType) -> f64 {
+    let exponent = match dtype {
+        DType::F64 | DType::C128 => return f64::from_bits(1),
+        DType::F32 | DType::C64 => -149,
+        DType::Bf16 | DType::Bc32 => -133,
+        DType::F16 | DType::C32 => -24,
+        DType::F8E5M2 => -16,
+        DType::F8E5M2Fnuz => -17,
+        DType::F8E4M3Fn => -9,
+        DType::F8E4M3Fnuz => -10,
+        _ => return 0.0,
+    };
+    2f64.powi(exponent)
+}
+
+/// The smallest number of a dtype that has all its digits; 0 where there is none.
+pub fn smallest(dtype: DType) -> f64 {
+    unit_roundoff(dtype).map_or(0.0, |unit| least_step(dtype) / (2.0 * unit))
+}
+
 /// What the multiples of floors are of: the unit roundoff, for bf16 half of it.
 ///
 /// Sums in bf16 are kept in single precision and rounded once, sums in f32 round at every term. In 60 healthy small transformers of 14 kinds
@@ -73,6 +94,18 @@ pub fn unit_roundoff(dtype: DType) -> Option<f64> {
 pub(crate) fn floor_unit(dtype: DType) -> Option<f64> {
     let unit = unit_roundoff(dtype)?;
     Some(if matches!(dtype, DType::Bf16 | DType::Bc32) { unit / 2.0 } else { unit })
+}
+
+/// What rounding once can do, in unit roundoffs: to the nearest no value is off by more than one, towards zero by two, where they seldom all are.
+const ONCE: Measures = [1.0, 1.0, 2.0, 2.0];
+
+/// The floor of a parameter that is kept in one dtype on one side and in a coarser one on the other: it was rounded, and nothing computed. A weight
+/// that is one percent too large is within what a few ops in bf16 make of a result. `None` where both have the same digits, and for dtypes that
+/// have a scale or lose small numbers.
+pub fn once(dtypes: [DType; 2]) -> Option<Measures> {
+    let plain = |dtype: DType| matches!(dtype, DType::F64 | DType::F32 | DType::Bf16);
+    let [one, other] = [unit_roundoff(dtypes[0])?, unit_roundoff(dtypes[1])?];
+    (dtypes.into_iter().all(plain) && one != other).then(|| ONCE.map(|units| units * one.max(other)))
 }
 
 /// The floor of a pair whose sides have these dtypes; `reduction` is the longest sum that may have made one of its elements.
@@ -91,6 +124,10 @@ const TURNED: Measures = [0.5, 0.5, 1.0, 4.0];
 /// Of what is computed from rotated queries and keys. At 3072 positions, all of them attended to alike, 0.2 was needed.
 const ATTENDED: f64 = 0.3;
 
+/// What embeddings of times are called, and the largest time: a sine of a thousand in single precision is off by the rounding of a thousand.
+const TIMES: [(&str, &str); 5] = [("time", "emb"), ("time", "proj"), ("time", "enc"), ("t", "embed"), ("pos", "enc")];
+const LARGEST_TIME: f64 = 1000.0;
+
 /// The rounding of the largest angle of a tensor that is rotated by its position, or computed from such ones, told by its names; else 0.
 /// A table in f64 beside one in f32 is the usual reason for a difference that grows with the position.
 pub fn angle(names: &[&str], shape: &[u64]) -> f64 {
@@ -100,6 +137,14 @@ pub fn angle(names: &[&str], shape: &[u64]) -> f64 {
             name.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| words.iter().any(|word| part.contains(word)))
         })
     };
+    let of_time = |name: &&str| {
+        let name = name.to_ascii_lowercase();
+        let parts: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+        parts.windows(2).any(|two| TIMES.iter().any(|(first, second)| two[0] == *first && two[1].starts_with(second)))
+    };
+    if is(&["timestep", "sinusoid", "posenc"]) || names.iter().any(of_time) {
+        return LARGEST_TIME * 2f64.powi(-24);
+    }
     let factor = if is(&["rope", "rotary", "rotated", "rotemb"]) {
         1.0
     } else if is(&["attn", "attention", "sdpa"]) {
@@ -140,6 +185,8 @@ pub fn averaged(name: &str) -> u64 {
 /// times larger beside the probabilities as the logits are large. Their spread is what the probabilities themselves tell of that. Logits of 16 in bf16
 /// are off by 0.03, and so are probabilities, by three percent.
 pub fn spread(reference: &dyn Operand) -> Option<f64> {
+    // A probability is one number.
+    (reference.dtype().values_per_element() == 1).then_some(())?;
     let (&width, outer) = reference.shape().dims().split_last()?;
     let rows = outer.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim))?;
     if !(2..=LONGEST_ROW).contains(&width) || rows == 0 || unit_roundoff(reference.dtype()).is_none() {
@@ -180,10 +227,12 @@ pub fn measures(totals: &Totals) -> Measures {
     }
     let whole = totals.rel_l2.unwrap_or(f64::INFINITY);
     let (mut typical, mut slice) = (0f64, 0f64);
+    // Zeros on both sides (behind a relu, a mask) say nothing of a slice's scale: one value among them is no slice but an element.
+    let counting = totals.count.saturating_sub(totals.reference.zero.min(totals.candidate.zero));
     for profile in &totals.profiles {
-        let (median, worst) = relative(profile, totals.count);
+        let (median, worst) = relative(profile, counting);
         typical = typical.max(median);
-        if each(profile, totals.count) >= SLICE {
+        if each(profile, counting) >= SLICE {
             slice = slice.max(worst);
         }
     }
@@ -402,6 +451,18 @@ mod tests {
     }
 
     #[test]
+    fn the_smallest_numbers_of_a_dtype_are_its_own() {
+        assert_eq!((least_step(DType::F32), smallest(DType::F32)), (f64::from(f32::from_bits(1)), f64::from(f32::MIN_POSITIVE)));
+        assert_eq!((least_step(DType::F64), smallest(DType::F64)), (f64::from_bits(1), f64::MIN_POSITIVE));
+        assert_eq!((least_step(DType::F16), smallest(DType::F16)), (2f64.powi(-24), 2f64.powi(-14)));
+        assert_eq!(
+            (smallest(DType::Bf16), smallest(DType::F8E4M3Fn), smallest(DType::F8E5M2)),
+            (2f64.powi(-126), 2f64.powi(-6), 2f64.powi(-14))
+        );
+        assert_eq!((smallest(DType::I64), smallest(DType::QI8)), (0.0, 0.0));
+    }
+
+    #[test]
     fn rotated_tensors_have_the_rounding_of_their_angles() {
         let single = floor([DType::F32; 2], 64).unwrap();
         let rotated = turned(&single, angle(&["0_query_rotary"], &[1, 4, 4096, 64]));
@@ -412,6 +473,10 @@ mod tests {
         let attended = angle(&["model.layers.0.self_attn.o_proj", "blk.0.out"], &[1, 4096, 256]);
         assert!(attended > 0.0 && attended < 1e-4);
         assert_eq!(angle(&["rope"], &[]), 0.0);
+        let time = turned(&single, angle(&["unet.time_proj"], &[2, 320]));
+        // Sines of 900 in f32 beside f64 were 3.3e-6 off as a whole; the next time is off by more than 1.
+        assert!(time[0] > 3.3e-6 && time[0] < 1e-4, "{time:?}");
+        assert_eq!(angle(&["input_embeds", "runtime_embed"], &[2, 320]), 0.0);
         let coarse = floor([DType::Bf16; 2], 64).unwrap();
         assert!(turned(&coarse, angle(&["rope"], &[4096, 64]))[0] < 1.01 * coarse[0], "bf16 is coarser than that");
     }
@@ -487,6 +552,21 @@ mod tests {
         assert_eq!(spread(&f32s(&[4, 10], &negative)), None);
         assert_eq!(spread(&f32s(&[2, 3], &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0])), None, "one choice each: no logits to speak of");
         assert_eq!(spread(&f32s(&[], &[1.0])), None);
+    }
+
+    #[test]
+    fn a_slice_of_zeros_and_one_small_value_is_judged_by_that_element() {
+        // Behind a relu: 32 rows of 16, most of them with one value, one of which is small by chance.
+        let mut energy = vec![1.0; 32];
+        energy[9] = 1e-4;
+        let profile = Profile { axis: 0, error: vec![1e-14; 32], energy, ..Profile::default() };
+        let mut totals =
+            Totals { count: 512, differing: 32, rel_l2: Some(1e-7), max_local: Some(1e-7), profiles: vec![profile], ..Totals::default() };
+        assert!(measures(&totals)[2] > 3e-7, "sixteen values of a row are not small by chance");
+        (totals.reference.zero, totals.candidate.zero) = (480, 480);
+        assert!(measures(&totals)[2] <= 1e-7);
+        totals.candidate.zero = 0;
+        assert!(measures(&totals)[2] > 3e-7, "zeros of one side are a difference");
     }
 
     #[test]

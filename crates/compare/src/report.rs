@@ -30,6 +30,8 @@ pub struct PairReport {
     pub layout: Option<Layout>,
     pub shape: Option<Shape>,
     pub dtypes: [DType; 2],
+    /// Those that its values were rounded to, by which it is judged.
+    pub judged_by: [DType; 2],
     pub verdict: Verdict,
     pub agrees_at: Option<String>,
     pub origin: Option<Origin>,
@@ -91,6 +93,8 @@ pub struct Report {
     /// Stopped before everything was measured.
     pub partial: bool,
     pub layer_offset: i64,
+    /// Of each side, the coarser dtype that all of it was computed in, where it is recorded in a wider one.
+    pub computed_in: [Option<DType>; 2],
     pub pairs: Vec<PairReport>,
     pub only_reference: Vec<LeftoverReport>,
     pub only_candidate: Vec<LeftoverReport>,
@@ -153,7 +157,7 @@ fn names(names: &[String]) -> serde_json::Value {
 
 impl Serialize for Report {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Report", 15)?;
+        let mut out = serializer.serialize_struct("Report", 16)?;
         let divergences = self.divergences();
         let first = divergences.first().map(|at| serde_json::json!({"pair": at, "name": self.pairs[*at].name}));
         out.serialize_field("schema", &1)?;
@@ -164,6 +168,7 @@ impl Serialize for Report {
         out.serialize_field("first_divergence", &first)?;
         out.serialize_field("divergences", &divergences)?;
         out.serialize_field("layer_offset", &self.layer_offset)?;
+        out.serialize_field("computed_in", &self.computed_in.map(|dtype| dtype.map(|dtype| dtype.to_string())))?;
         out.serialize_field("pairs", &self.pairs.iter().enumerate().map(|(order, pair)| NumberedPair { order, pair }).collect::<Vec<_>>())?;
         out.serialize_field("only_reference", &self.only_reference)?;
         out.serialize_field("only_candidate", &self.only_candidate)?;
@@ -219,7 +224,7 @@ fn json_totals(totals: &Totals, shape: Option<&Shape>) -> serde_json::Value {
         "cosine": number(totals.cosine),
         "max_ulp": number(totals.max_ulp),
         "argmax": totals.worst.as_ref().and_then(|worst| index(worst.at)),
-        "worst": totals.worst.as_ref().map(values),
+        "worst": totals.worst.as_ref().filter(|worst| is_number(worst)).map(values),
         "reference": side(&totals.reference),
         "candidate": side(&totals.candidate),
         "top": totals.top.iter().map(|top| one_of_top(top, index(top.at))).collect::<Vec<_>>(),
@@ -233,6 +238,11 @@ fn json_totals(totals: &Totals, shape: Option<&Shape>) -> serde_json::Value {
         json["beyond"] = beyond.into();
     }
     json
+}
+
+/// Words and records have no values. Two that are NaN are equal, and never the worst.
+fn is_number(worst: &Worst) -> bool {
+    !(worst.reference.is_nan() && worst.candidate.is_nan() && worst.imaginary.is_none())
 }
 
 fn values(worst: &Worst) -> [serde_json::Value; 2] {

@@ -208,6 +208,23 @@ impl Settings {
         Ok(())
     }
 
+    /// What was chosen and has no effect: a slip that nothing else would tell.
+    pub fn used_for_nothing(&self) -> Vec<String> {
+        let chosen = self.rules != Self::default().rules;
+        let needs = [
+            (Rule::Pattern, !self.patterns.is_empty(), "--pattern"),
+            (Rule::Plugin, !self.plugins.is_empty(), "exec:PROG"),
+            // Manual pairs come first, whether the rule is named or not.
+            (Rule::Manual, !self.map.is_empty() || !self.rules.contains(&Rule::Manual), "--map"),
+        ];
+        let unused = |(rule, given, by): (Rule, bool, &str)| match (self.rules.contains(&rule), given) {
+            (true, false) if chosen => Some(format!("the rule `{}` pairs nothing without {by}", rule.name())),
+            (false, true) if rule != Rule::Manual => Some(format!("{by} pairs nothing: `{}` is not among the rules", rule.name())),
+            _ => None,
+        };
+        needs.into_iter().filter_map(unused).collect()
+    }
+
     /// `--match layer_stage,exact,exec:PROG`: the rules in this order and no others.
     pub fn set_match(&mut self, text: &str) -> Result<(), ConfigError> {
         let (mut rules, mut plugins) = (Vec::new(), Vec::new());
@@ -313,6 +330,25 @@ mod tests {
         assert!(matches!(settings.set_match(","), Err(ConfigError::NoRule)));
         assert!(matches!(settings.set_match("exec:"), Err(ConfigError::NoProgram)));
         assert_eq!(settings.rules.len(), 3, "a mistake changes nothing");
+    }
+
+    #[test]
+    fn what_has_no_effect_is_told() {
+        let of = |rules: &str, settings: Settings| {
+            let mut settings = settings;
+            settings.set_match(rules).unwrap();
+            settings.used_for_nothing()
+        };
+        assert!(Settings::default().used_for_nothing().is_empty());
+        assert!(of("exact,values", Settings::default()).is_empty());
+        assert!(of("pattern,manual,exec:x", every_setting()).is_empty());
+        assert_eq!(
+            of("exact", Settings { plugins: Vec::new(), ..every_setting() }),
+            ["--pattern pairs nothing: `pattern` is not among the rules"]
+        );
+        let without = of("pattern,plugin,manual", Settings::default());
+        assert_eq!(without.len(), 3);
+        assert_eq!(without[2], "the rule `manual` pairs nothing without --map");
     }
 
     #[test]

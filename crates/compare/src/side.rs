@@ -63,17 +63,44 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Python's bool, int, float and complex; `None` for what is no number, or an integer beyond 64 bits.
+/// Digits of an integer beyond 64 bits are filled up to a multiple of this, so that integers about as long can be compared.
+const DIGITS: usize = 64;
+
+/// Python's bool, int, float and complex; `None` for what is no number. An integer beyond 64 bits is its digits, which are equal or not.
 fn number(name: &str, value: &Plain) -> Option<Item> {
     let (dtype, bytes) = match value {
         Plain::Bool(truth) => (DType::Bool, vec![u8::from(*truth)]),
         Plain::Int(digits) => match digits.parse::<i64>() {
             Ok(int) => (DType::I64, int.to_le_bytes().to_vec()),
-            Err(_) => (DType::U64, digits.parse::<u64>().ok()?.to_le_bytes().to_vec()),
+            Err(_) => match digits.parse::<u64>() {
+                Ok(int) => (DType::U64, int.to_le_bytes().to_vec()),
+                Err(_) => {
+                    let mut bytes = digits.clone().into_bytes();
+                    bytes.resize(bytes.len().next_multiple_of(DIGITS), 0);
+                    (DType::Bytes(u32::try_from(bytes.len()).ok()?), bytes)
+                }
+            },
         },
         Plain::Float(float) => (DType::F64, float.to_le_bytes().to_vec()),
         Plain::Complex(re, im) => (DType::C128, [re.to_le_bytes(), im.to_le_bytes()].concat()),
         Plain::None | Plain::Str(_) | Plain::Bytes(_) | Plain::Other { .. } => return None,
     };
     Some(Item { name: name.to_owned(), dtype, shape: Shape::scalar(), meta: None, from: From::Number(bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_of_any_size_take_part() {
+        let item = |digits: &str| number("n", &Plain::Int(digits.to_owned())).expect("a number");
+        assert_eq!(item("-9223372036854775808").dtype, DType::I64);
+        assert_eq!(item("18446744073709551615").dtype, DType::U64);
+        let [big, bigger] = ["18446744073709551616", "1000000000000000000000000000000"].map(item);
+        assert_eq!((big.dtype, bigger.dtype), (DType::Bytes(64), DType::Bytes(64)));
+        assert!(
+            matches!((big.from, bigger.from), (From::Number(a), From::Number(b)) if a != b && a.starts_with(b"18446744073709551616\0"))
+        );
+    }
 }

@@ -11,7 +11,7 @@
 //!
 //! With `--rtol` / `--atol` the rule is NumPy's instead, element by element: `|c - r| <= atol + rtol * |r|`.
 
-use crate::noise::{AMPLIFICATION, MOST, Measures, extreme, floor, turned};
+use crate::noise::{AMPLIFICATION, MOST, Measures, extreme, floor, least_step, once, turned};
 use serde::Serialize;
 use twinscope_measure::Totals;
 use twinscope_tensor::DType;
@@ -120,6 +120,10 @@ impl Judge {
         let found = facts.measures;
         self.coarsest = max(&self.coarsest, &own_floor);
         let mut bound = self.bound(&own_floor, facts);
+        // What is off by no more than the smallest step of its dtype was not told apart when it was stored. Underflow of most of it still is.
+        if totals.max_abs.is_some_and(|off| off <= facts.dtypes.into_iter().map(least_step).fold(0.0, f64::max)) {
+            bound = max(&bound, &MOST);
+        }
         if found[0] <= bound[0] {
             bound[3] = bound[3].max((extreme(totals.count) * found[0]).min(MOST[3]));
         }
@@ -167,7 +171,9 @@ impl Judge {
 /// that happens to be the same bit for bit does not forbid another order of summation.
 fn own_floor(facts: &Facts<'_>) -> Option<Measures> {
     let measured = facts.measured_floor.map(|measured| measured.map(|m| MEASURED * m));
-    match (measured, floor(facts.dtypes, facts.reduction).map(|floor| turned(&floor, facts.angle))) {
+    let once = if facts.parameter { once(facts.dtypes) } else { None };
+    let modelled = once.or_else(|| floor(facts.dtypes, facts.reduction).map(|floor| turned(&floor, facts.angle)));
+    match (measured, modelled) {
         (Some(measured), Some(modelled)) => Some(max(&measured, &modelled)),
         (measured, modelled) => measured.or(modelled),
     }
@@ -327,6 +333,22 @@ mod tests {
         assert_eq!(judge.judge(&facts(&result, DType::F32)), ROUNDING);
         assert_eq!(judge.judge(&Facts { parameter: true, ..facts(&result, DType::F32) }), OWN, "another weight has no such excuse");
         assert_eq!(Judge::default().judge(&facts(&result, DType::F32)), OWN);
+    }
+
+    #[test]
+    fn a_parameter_in_a_coarser_dtype_was_rounded_once() {
+        let kept_in = |dtypes: [DType; 2], error: f64| {
+            let totals = totals(error);
+            Judge::default().judge(&Facts { parameter: true, dtypes, ..facts(&totals, DType::F32) })
+        };
+        let rounded = 2f64.powi(-8);
+        assert_eq!(kept_in([DType::F32, DType::Bf16], rounded), ROUNDING);
+        assert_eq!(kept_in([DType::Bf16, DType::F64], rounded), ROUNDING);
+        assert_eq!(kept_in([DType::F32, DType::Bf16], 0.005), OWN, "half a percent too large");
+        assert_eq!(kept_in([DType::F32, DType::Bf16], 1e-7), ROUNDING);
+        // What is computed may be off by more.
+        let result = totals(0.005);
+        assert_eq!(Judge::default().judge(&Facts { dtypes: [DType::F32, DType::Bf16], ..facts(&result, DType::F32) }), ROUNDING);
     }
 
     #[test]

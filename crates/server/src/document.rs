@@ -317,6 +317,10 @@ pub struct Report {
     pub first_divergence: Option<FirstDivergence>,
     pub divergences: Vec<usize>,
     pub layer_offset: i64,
+    /// Of each side, the coarser dtype that all of it was computed in, where it is recorded in a wider one.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub computed_in: [Option<String>; 2],
     pub pairs: Vec<Pair>,
     pub only_reference: Vec<Leftover>,
     pub only_candidate: Vec<Leftover>,
@@ -366,6 +370,10 @@ pub struct Headline {
     #[schema(required = true)]
     pub cause: Option<Cause>,
     pub divergences: usize,
+    /// As in the report.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub computed_in: [Option<String>; 2],
     pub pairs: usize,
     pub counts: Counts,
 }
@@ -478,6 +486,7 @@ impl Headline {
             cause: first.as_ref().and_then(|first| report.pairs.get(first.pair)?.causes.first().cloned()),
             first_divergence: first,
             divergences: report.divergences.len(),
+            computed_in: report.computed_in.clone(),
             pairs: report.pairs.len(),
             counts: Counts {
                 identical: count(Verdict::Identical),

@@ -76,7 +76,7 @@ pub struct Writing<'a> {
 
 /// Files of one upload.
 const MOST_FILES: usize = 100_000;
-/// Left for everything else on the disk.
+/// Left for everything else on the disk by a large upload; a smaller one leaves as much as it takes.
 const SPARE: u64 = 64 << 20;
 /// Uploads that no session uses are kept for a week: the page that sent them may come back.
 const UNUSED_SECONDS: i64 = 7 * 24 * 3600;
@@ -117,7 +117,7 @@ impl Uploads {
                 .hint("type the path of the file instead of dropping it, or start with a larger --max-upload"));
         }
         let free = free_bytes(&self.folder)?;
-        if total.saturating_add(SPARE) > free {
+        if total.saturating_add(total.min(SPARE)) > free {
             let detail = format!("`{name}` has {total} bytes, the disk of `{}` has {free} left", self.folder.display());
             return Err(Problem::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", detail).hint(
                 "delete sessions with uploads, start with --state on a larger disk, or type the path of the file instead of dropping it",

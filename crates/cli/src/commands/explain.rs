@@ -12,7 +12,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
 };
-use twinscope_compare::Report;
+use twinscope_compare::{Report, report::PairReport};
 
 /// Say why one pair differs: every hypothesis tried, how much each explains
 ///
@@ -28,7 +28,7 @@ pub(crate) struct Explain {
     pub(crate) reference: PathBuf,
     /// The source in question
     candidate: PathBuf,
-    /// The pair, by its name on either side, or its number in `diff`
+    /// The pair, by its name on either side, or its number in the table of `diff`
     name: String,
     #[command(flatten)]
     chosen: Chosen,
@@ -59,9 +59,14 @@ impl Explain {
 
     /// The pair the user means.
     fn find(&self, report: &Report) -> anyhow::Result<usize> {
-        let called = |names: &[String]| names.contains(&self.name);
-        let named = report.pairs.iter().position(|pair| pair.name == self.name || called(&pair.reference) || called(&pair.candidate));
-        if let Some(at) = named.or_else(|| self.name.parse().ok().filter(|at| *at < report.pairs.len())) {
+        // A pair is called as in the reference: where layers are shifted, the candidate calls another pair by that name.
+        let called = |is: &dyn Fn(&PairReport) -> bool| report.pairs.iter().position(is);
+        let named = called(&|pair| pair.name == self.name)
+            .or_else(|| called(&|pair| pair.reference.contains(&self.name)))
+            .or_else(|| called(&|pair| pair.candidate.contains(&self.name)));
+        // Counted from 1, as in the table and the headline of `diff`.
+        let number = || self.name.parse::<usize>().ok()?.checked_sub(1).filter(|at| *at < report.pairs.len());
+        if let Some(at) = named.or_else(number) {
             return Ok(at);
         }
         let lonely = report.only_reference.iter().chain(&report.only_candidate).any(|left| left.name == self.name);

@@ -59,8 +59,14 @@ pub(crate) fn text(report: &Report, at: usize, explained: &Explained, out: &mut 
         writeln!(out, "reference = {}; {follows}", human::safe(formula))?;
     }
     writeln!(out)?;
+    if pair.verdict.agrees() && explained.causes.is_empty() {
+        writeln!(out, "there is nothing to explain")?;
+    }
     for cause in &explained.causes {
         writeln!(out, "{}: {}{}", cause.kind, human::safe(&cause.text), share(cause.explained))?;
+    }
+    if explained.attempts.is_empty() {
+        return Ok(());
     }
     let mut tried: Vec<&Attempt> = explained.attempts.iter().collect();
     tried.sort_by(|a, b| b.proven.cmp(&a.proven).then(b.explained.unwrap_or(-1.0).total_cmp(&a.explained.unwrap_or(-1.0))));

@@ -119,15 +119,45 @@ fn is_unsafe(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// At most `width` characters; what does not fit is left out in the middle, where names differ least.
+/// At most `width` columns; what does not fit is left out in the middle, where names differ least.
 pub(crate) fn shorten(text: &str, width: usize) -> String {
-    let len = text.chars().count();
-    if len <= width {
+    if columns(text) <= width {
         return text.to_owned();
     }
     let keep = width.saturating_sub(1);
-    let (head, tail) = (keep / 2, keep - keep / 2);
-    text.chars().take(head).chain(['…']).chain(text.chars().skip(len - tail)).collect()
+    let head = fitting(text.chars(), keep / 2);
+    let mut tail = fitting(text.chars().rev(), keep - keep / 2);
+    tail.reverse();
+    head.into_iter().chain(['…']).chain(tail).collect()
+}
+
+fn fitting(letters: impl Iterator<Item = char>, width: usize) -> Vec<char> {
+    let mut taken = 0;
+    letters
+        .take_while(|letter| {
+            taken += columns_of(*letter);
+            taken <= width
+        })
+        .collect()
+}
+
+/// How many columns of a terminal a text takes.
+pub(crate) fn columns(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().map(columns_of).sum() }
+}
+
+/// Marks that stand above or below a letter take none; Chinese, Japanese and Korean letters and emoji take two.
+fn columns_of(letter: char) -> usize {
+    match letter {
+        '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' => 0,
+        '\u{fe00}'..='\u{fe0f}' | '\u{fe20}'..='\u{fe2f}' => 0,
+        '\u{1100}'..='\u{115f}' | '\u{2e80}'..='\u{303e}' | '\u{3041}'..='\u{4dbf}' | '\u{4e00}'..='\u{a4cf}' => 2,
+        '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}' | '\u{fe30}'..='\u{fe4f}' | '\u{ff00}'..='\u{ff60}' | '\u{ffe0}'..='\u{ffe6}' => {
+            2
+        }
+        '\u{1f300}'..='\u{1f64f}' | '\u{1f680}'..='\u{1f6ff}' | '\u{1f900}'..='\u{1faff}' | '\u{20000}'..='\u{3fffd}' => 2,
+        _ => 1,
+    }
 }
 
 /// How wide stdout is, when it is a terminal.
@@ -202,5 +232,11 @@ mod tests {
         assert_eq!(shorten("model.layers.0.weight", 11), "model…eight");
         assert_eq!(shorten("short", 11), "short");
         assert_eq!(shorten("any", 0), "…");
+        assert_eq!(shorten("日本語の名前", 6), "日…前", "half a letter is none");
+    }
+
+    #[test]
+    fn letters_take_the_columns_that_terminals_give_them() {
+        assert_eq!([columns("abc"), columns("日本語"), columns("e\u{301}"), columns("é😀…")], [3, 6, 1, 4]);
     }
 }

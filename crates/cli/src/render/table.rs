@@ -69,29 +69,51 @@ pub(crate) fn write(
     fill: &mut dyn FnMut(usize, &mut Row),
 ) -> io::Result<()> {
     let mut row = Row::default();
-    let mut widths: Vec<usize> = columns.iter().map(|column| chars(column.title)).collect();
+    let mut widths: Vec<usize> = columns.iter().map(|column| human::columns(column.title)).collect();
+    let elastic = columns.iter().position(|column| column.title == gives_way).filter(|_| width.is_some());
+    let mut common: Option<String> = None;
     for index in 0..rows {
         row.clear();
         fill(index, &mut row);
+        if let Some(name) = elastic.and_then(|at| row.cells().nth(at)) {
+            match &mut common {
+                Some(common) => common.truncate(shared(common, name)),
+                None => common = Some(name.to_owned()),
+            }
+        }
         for ((width, cell), column) in widths.iter_mut().zip(row.cells()).zip(columns) {
             // One endless name must not push the columns of all others out of sight; it does so in its own row only.
             let most = if column.title == gives_way { WIDEST } else { usize::MAX };
-            *width = (*width).max(chars(cell).min(most));
+            *width = (*width).max(human::columns(cell).min(most));
         }
     }
-    if let (Some(limit), Some(elastic)) = (width, columns.iter().position(|column| column.title == gives_way)) {
+    if let (Some(limit), Some(elastic)) = (width, elastic) {
         let total: usize = widths.iter().sum::<usize>() + 2 * (columns.len() - 1);
         let over = total.saturating_sub(limit);
         widths[elastic] = widths[elastic].min(widths[elastic].saturating_sub(over).max(NARROWEST));
     }
     let whole = width.is_none();
     line(out, columns, &widths, whole, columns.iter().map(|column| column.title))?;
+    // What all names begin with tells none from another: it goes before their middle does.
+    let common = common.filter(|common| rows > 1 && !common.contains(' ')).unwrap_or_default();
+    let common = common.rfind(['.', '/']).filter(|at| *at > 1).unwrap_or(0);
     for index in 0..rows {
         row.clear();
         fill(index, &mut row);
-        line(out, columns, &widths, whole, row.cells())?;
+        match elastic.filter(|at| common > 0 && row.cells().nth(*at).is_some_and(|cell| human::columns(cell) > widths[*at])) {
+            None => line(out, columns, &widths, whole, row.cells())?,
+            Some(elastic) => {
+                let cut = format!("…{}", &row.cells().nth(elastic).unwrap_or_default()[common..]);
+                line(out, columns, &widths, whole, row.cells().enumerate().map(|(at, cell)| if at == elastic { &*cut } else { cell }))?;
+            }
+        }
     }
     Ok(())
+}
+
+/// How many bytes two texts begin with alike.
+fn shared(a: &str, b: &str) -> usize {
+    a.char_indices().zip(b.chars()).find(|((_, a), b)| a != b).map_or(a.len().min(b.len()), |((at, _), _)| at)
 }
 
 fn line<'a>(
@@ -104,23 +126,19 @@ fn line<'a>(
     // Blanks are owed, not written, so that no line ends with them.
     let mut owed = 0;
     for (at, ((column, width), cell)) in columns.iter().zip(widths).zip(cells).enumerate() {
-        let shortened = (!whole && chars(cell) > *width).then(|| human::shorten(cell, *width));
+        let shortened = (!whole && human::columns(cell) > *width).then(|| human::shorten(cell, *width));
         let cell = shortened.as_deref().unwrap_or(cell);
-        let pad = width.saturating_sub(chars(cell));
+        let pad = width.saturating_sub(human::columns(cell));
         owed += if at > 0 { 2 } else { 0 } + if column.right { pad } else { 0 };
         if !cell.is_empty() {
             write!(out, "{:owed$}{cell}", "")?;
             owed = 0;
         } else {
-            owed += chars(cell);
+            owed += human::columns(cell);
         }
         owed += if column.right { 0 } else { pad };
     }
     writeln!(out)
-}
-
-fn chars(text: &str) -> usize {
-    if text.is_ascii() { text.len() } else { text.chars().count() }
 }
 
 #[cfg(test)]
@@ -149,6 +167,19 @@ model.layers.0.weight    12  x
 c                            last
 ";
         assert_eq!(table(None), expected);
+    }
+
+    #[test]
+    fn what_all_names_begin_with_goes_first() {
+        let names = ["model.language_model.layers.1.self_attn.q_proj", "model.language_model.layers.2.self_attn.q_proj"];
+        let mut out = Vec::new();
+        write(&mut out, &[Column::left("name"), Column::left("verdict")], 2, Some(36), "name", &mut |i, row| {
+            row.cell(names[i]);
+            row.cell("identical");
+        })
+        .unwrap();
+        let told = String::from_utf8(out).unwrap();
+        assert_eq!(told.lines().nth(1), Some("….1.self_attn.q_proj       identical"), "{told}");
     }
 
     #[test]

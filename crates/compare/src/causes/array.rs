@@ -2,6 +2,11 @@
 
 use twinscope_tensor::Operand;
 
+/// Whether an element is one number. Of complex ones, and of two packed in a byte, shapes do not count the values.
+pub fn is_plain(operand: &dyn Operand) -> bool {
+    operand.dtype().values_per_element() == 1
+}
+
 /// One side of a case, or another tensor of the scene.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
@@ -10,8 +15,9 @@ pub struct Array {
 }
 
 impl Array {
-    /// `None` for dtypes without numbers and for more elements than `most`.
+    /// `None` for dtypes without numbers, for elements of several (see [`super::numbers`]) and for more elements than `most`.
     pub fn read(operand: &dyn Operand, most: usize) -> Option<Self> {
+        is_plain(operand).then_some(())?;
         let dims: Option<Vec<usize>> = operand.shape().dims().iter().map(|dim| usize::try_from(*dim).ok()).collect();
         let count = usize::try_from(operand.len()).ok().filter(|count| *count <= most)?;
         let mut values = Vec::new();

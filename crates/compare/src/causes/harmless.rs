@@ -53,12 +53,16 @@ pub(super) fn mark(report: &mut Report, flows: &[Option<Flow>], examine: impl Fn
             None => all_harmless = false,
         }
     }
-    // Weights that differ and lead to nothing else.
+    // Weights that differ and lead to nothing else. One weight undoes another: of one alone that no known op takes, nothing says that it was
+    // used at all by what is recorded (a weight after its update).
     if let (true, Some(&last)) = (all_harmless, computed.last()) {
         let name = report.pairs[last].name.clone();
-        for pair in report.pairs.iter_mut().filter(|pair| pair.parameter && pair.verdict == Verdict::Diverged) {
-            if is_undone(pair) {
-                make_harmless(pair, &name);
+        let is_wrong = |pair: &PairReport| pair.parameter && pair.verdict == Verdict::Diverged;
+        let wrong: Vec<usize> = (0..report.pairs.len()).filter(|at| is_wrong(&report.pairs[*at])).collect();
+        let taken = |at: usize| flows.iter().flatten().any(|flow| flow.inputs.contains(&at));
+        for &at in wrong.iter().filter(|at| wrong.len() > 1 || taken(**at)) {
+            if is_undone(&report.pairs[at]) {
+                make_harmless(&mut report.pairs[at], &name);
             }
         }
     }
@@ -155,7 +159,7 @@ fn agrees_at(
     // What came before, and, once the first tensors after it have shown that it is undone, what rounding has grown to since.
     let mut level = AS_BEFORE * before;
     let calm = |pair: &PairReport| {
-        let floor = noise::floor(pair.dtypes, 0).map_or(0.0, |floor| floor[0]);
+        let floor = noise::floor(pair.judged_by, 0).map_or(0.0, |floor| floor[0]);
         let most = (CALM * floor).max(level).max(NEXT_TO_NOTHING * difference);
         level = level.max(whole(pair).filter(|whole| *whole <= most).map_or(0.0, |whole| GROWS * whole));
         pair.verdict.agrees() && whole(pair).is_none_or(|whole| whole <= most)

@@ -12,6 +12,7 @@ mod flow;
 pub mod functions;
 mod glimpse;
 mod harmless;
+mod numbers;
 mod own;
 mod part;
 mod places;
@@ -34,6 +35,7 @@ use crate::{
 };
 use rayon::prelude::*;
 use serde::Serialize;
+use std::borrow::Cow;
 
 /// Every hypothesis there is, the cheap ones first.
 pub fn hypotheses() -> impl Iterator<Item = &'static dyn Hypothesis> {
@@ -76,10 +78,10 @@ fn examine_once(case: &Case<'_>) -> Examination {
     let all: Vec<&dyn Hypothesis> = hypotheses().collect();
     let scored = |explanation: Explanation| Found { score: score(case, &explanation), explanation };
     let examined: Vec<Result<Vec<Found>, _>> =
-        all.par_iter().map(|hypothesis| Ok(guarded(*hypothesis, case)?.into_iter().map(scored).collect())).collect();
+        all.par_iter().map(|hypothesis| guarded(|| Ok(hypothesis.examine(case)?.into_iter().map(scored).collect()))).collect();
     let mut examination = Examination::default();
     for (hypothesis, examined) in all.into_iter().zip(examined) {
-        let ruled_out = |text: std::borrow::Cow<'static, str>| Attempt {
+        let ruled_out = |text: Cow<'static, str>| Attempt {
             hypothesis: hypothesis.name(),
             kind: None,
             explained: None,
@@ -106,11 +108,11 @@ fn examine_once(case: &Case<'_>) -> Examination {
 }
 
 /// A bug in one of thirty hypotheses must not take the report with it. Where tests run, it must.
-fn guarded(hypothesis: &dyn Hypothesis, case: &Case<'_>) -> Examined {
+fn guarded<T>(examine: impl FnOnce() -> Result<T, Cow<'static, str>>) -> Result<T, Cow<'static, str>> {
     if cfg!(debug_assertions) {
-        return hypothesis.examine(case);
+        return examine();
     }
-    let examined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hypothesis.examine(case)));
+    let examined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(examine));
     examined.unwrap_or_else(|_| Err("it failed in a way it should not have; please report it".into()))
 }
 
@@ -219,6 +221,11 @@ pub fn find(scene: &Scene<'_>, report: &mut Report) {
 
 /// Everything that was tried on one pair, whatever its verdict; `None` when it cannot be examined.
 pub fn explain(scene: &Scene<'_>, pair: usize) -> Option<Explained> {
+    if scene.entries()[pair].dims.contains(&0) {
+        // No value, nothing that could be otherwise.
+        let (causes, attempts) = (Vec::new(), Vec::new());
+        return Some(Explained { causes, attempts, formula: None, follows: None, off: None, rounding: None });
+    }
     reduced::again(scene);
     let flow = flow::of_pair(scene, pair);
     let given = own::given(scene, pair, |at| flow::of_pair(scene, at).is_some());
@@ -228,18 +235,20 @@ pub fn explain(scene: &Scene<'_>, pair: usize) -> Option<Explained> {
     }
     let follows = flow.as_ref().map(flow::Flow::follows);
     let (off, rounding) = flow.as_ref().map(|flow| (flow.off, flow.bound)).unzip();
-    Some(Explained {
-        causes: named(&examination, flow.as_ref()),
-        attempts: examination.attempts,
-        formula: flow.map(|flow| flow.formula),
-        follows,
-        off,
-        rounding,
-    })
+    let mut causes = named(&examination, flow.as_ref());
+    if scene.entries()[pair].verdict.agrees() {
+        // That no cause was found is no news where none is needed.
+        causes.retain(|cause| cause.kind != "unknown");
+    }
+    Some(Explained { causes, attempts: examination.attempts, formula: flow.map(|flow| flow.formula), follows, off, rounding })
 }
 
-/// What the candidate would be if this cause of a pair were the whole truth; `None` when it says no values, or the pair is too large.
+/// What the candidate would be if this cause of a pair were the whole truth; `None` when it says no values, the pair is too large or its
+/// elements are two numbers each.
 pub fn predicted(scene: &Scene<'_>, pair: usize, cause: &Cause) -> Option<Vec<f64>> {
+    if !scene.is_one_number(pair) {
+        return None;
+    }
     reduced::again(scene);
     scene.load(pair)?;
     let given = own::given(scene, pair, |at| flow::of_pair(scene, at).is_some());

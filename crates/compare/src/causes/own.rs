@@ -274,6 +274,7 @@ fn kept(report: &Report, at: usize) -> f64 {
 }
 
 /// Whether a divergence before is, on the whole, the same multiple of its reference: products pass on a factor, and one a channel as their mean.
+/// Scores have it twice: queries and keys are both made of what was scaled.
 fn is_scaled_alike(scene: &Scene<'_>, before: usize, at: usize) -> bool {
     let entry = &scene.entries()[before];
     if entry.parameter || entry.verdict != Verdict::Diverged {
@@ -284,7 +285,8 @@ fn is_scaled_alike(scene: &Scene<'_>, before: usize, at: usize) -> bool {
         let (rc, rr) = reference.iter().zip(&*candidate).fold((0.0, 0.0), |(rc, rr), (r, c)| (rc + r * c, rr + r * r));
         Some(rc / rr)
     };
-    scale(before).zip(scale(at)).is_some_and(|(before, here)| (before - here).abs() <= SAME_SCALE * (here - 1.0).abs())
+    let same = |before: f64, here: f64| (before - here).abs() <= SAME_SCALE * (here - 1.0).abs();
+    scale(before).zip(scale(at)).is_some_and(|(before, here)| same(before, here) || same(before * before, here))
 }
 
 /// Whether the divergence before this one has the same cause: elementwise ops keep an order, a factor, a place. `kinds` remembers what was found.

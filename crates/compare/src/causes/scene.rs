@@ -3,10 +3,10 @@
 //! Arrays are read when asked for and kept while there is room, so a run of any size costs a bounded amount of memory.
 
 use super::{
-    array::{Array, energy},
+    array::{Array, energy, is_plain},
     functions::Function,
     glimpse::{self, Glimpse},
-    part,
+    numbers, part,
     recorded::{KEPT_WHOLE, Recorded},
     thin::{self, Thin},
 };
@@ -14,8 +14,8 @@ use crate::{
     engine::Plan,
     layout::{self, Which},
     noise::Measures,
-    report::Report,
-    side::Side,
+    report::{PairReport, Report},
+    side::{Item, Side},
     verdict::{Origin, Verdict},
 };
 use std::{
@@ -28,8 +28,9 @@ use twinscope_tensor::{DType, Operand, View};
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub name: String,
-    /// In the reference's layout; empty when the shapes cannot be lined up.
+    /// In the reference's layout, with a last one of 2 where an element is two numbers; empty when the shapes cannot be lined up.
     pub dims: Vec<usize>,
+    /// Of the numbers, those that they were rounded to.
     pub dtypes: [DType; 2],
     pub verdict: Verdict,
     pub origin: Option<Origin>,
@@ -158,19 +159,24 @@ enum Key {
 impl<'a> Scene<'a> {
     pub fn new(plan: &'a Plan, reference: &'a Side<'a>, candidate: &'a Side<'a>, report: &Report) -> Self {
         let steps: Vec<_> = report.pairs.iter().map(|pair| pair.layout.as_ref().map(|layout| layout.steps.clone())).collect();
+        let each = |pair: &PairReport| pair.dtypes[0].values_per_element();
+        let dims = |pair: &PairReport| -> Option<Vec<usize>> {
+            let dims = pair.shape.as_ref()?.dims().iter().map(|dim| *dim as usize);
+            Some(dims.chain((each(pair) > 1).then(|| each(pair))).collect())
+        };
         let mut entries: Vec<Entry> = report
             .pairs
             .iter()
             .map(|pair| Entry {
                 name: pair.name.clone(),
-                dims: pair.shape.as_ref().map(|shape| shape.dims().iter().map(|dim| *dim as usize).collect()).unwrap_or_default(),
-                dtypes: pair.dtypes,
+                dims: dims(pair).unwrap_or_default(),
+                dtypes: pair.judged_by.map(numbers::of_each),
                 verdict: pair.verdict,
                 origin: pair.origin,
                 noise: pair.noise,
                 measures: pair.measures,
                 parameter: pair.parameter,
-                worst: pair.totals.as_ref().and_then(|totals| totals.worst.as_ref()).map(|worst| worst.at),
+                worst: pair.totals.as_ref().and_then(|totals| totals.worst.as_ref()).map(|worst| worst.at * each(pair) as u64),
                 inputs: None,
             })
             .collect();
@@ -252,7 +258,11 @@ impl<'a> Scene<'a> {
     fn aligned(&self, pair: usize) -> Option<[Box<dyn Operand>; 2]> {
         let (reference, candidate) = self.parts(pair)?;
         let aligned = layout::apply(self.steps(pair)?, &reference, &candidate).ok()?;
-        let both = [aligned.reference, aligned.candidate];
+        let both = [aligned.reference, aligned.candidate].map(numbers::apart);
+        // A complex number and a real one are not made of the same numbers.
+        if both[0].shape() != both[1].shape() {
+            return None;
+        }
         match &self.thin {
             Some(thin) if !self.entries[pair].parameter => {
                 let [reference, candidate] = both;
@@ -329,6 +339,11 @@ impl<'a> Scene<'a> {
         Some((views(self.reference, &pair.reference)?, views(self.candidate, &pair.candidate)?))
     }
 
+    /// Whether an element of a pair is one number.
+    pub fn is_one_number(&self, pair: usize) -> bool {
+        self.plan.pairing.pairs.get(pair).is_some_and(|pair| self.reference.items()[pair.reference[0]].dtype.values_per_element() == 1)
+    }
+
     /// The steps that line a pair up.
     pub fn steps(&self, pair: usize) -> Option<&[layout::Step]> {
         self.steps.get(pair)?.as_deref()
@@ -356,7 +371,7 @@ impl<'a> Scene<'a> {
         ] {
             for leftover in left {
                 let item = &items.items()[leftover.item];
-                if item.shape.elements() != Some(elements as u64) {
+                if numbers_in(item) != Some(elements as u64) {
                     continue;
                 }
                 if let Some(array) = self.item(side, leftover.item) {
@@ -387,11 +402,11 @@ impl<'a> Scene<'a> {
             (Which::Candidate, self.candidate, &self.plan.pairing.only_candidate),
             (Which::Reference, self.reference, &self.plan.pairing.only_reference),
         ] {
-            let alike =
-                left.iter().map(|leftover| leftover.item).filter(|item| of.items()[*item].shape.elements() == Some(elements as u64));
+            let alike = left.iter().map(|leftover| leftover.item).filter(|item| numbers_in(&of.items()[*item]) == Some(elements as u64));
             for item in alike.take(NEAR) {
-                let Some(values) = of.view(item).ok().and_then(|view| at_scattered(&view)) else { continue };
-                let dims = of.items()[item].shape.dims().iter().map(|dim| *dim as usize).collect();
+                let Some(view) = of.view(item).ok().map(|view| numbers::apart(Box::new(view))) else { continue };
+                let Some(values) = at_scattered(&*view) else { continue };
+                let dims = view.shape().dims().iter().map(|dim| *dim as usize).collect();
                 sketches.push(Sketch { side, name: of.items()[item].name.clone(), pair: None, dims, parameter: false, values, item });
             }
         }
@@ -517,7 +532,7 @@ impl<'a> Scene<'a> {
             return Some(array.clone());
         }
         let view = if candidate { self.candidate } else { self.reference }.view(item).ok()?;
-        let array = Arc::new(Array::read(&view, MOST_ELEMENTS)?);
+        let array = Arc::new(Array::read(&*numbers::apart(Box::new(view)), MOST_ELEMENTS)?);
         let mut cache = self.cache();
         cache.arrays.insert((candidate, item), array.clone());
         cache.keep(Key::Item(candidate, item), array.values.len());
@@ -530,12 +545,18 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// How many numbers a tensor holds.
+fn numbers_in(item: &Item) -> Option<u64> {
+    item.shape.elements()?.checked_mul(item.dtype.values_per_element() as u64)
+}
+
 fn at_scattered(operand: &dyn Operand) -> Option<Arc<[f64]>> {
     read_runs(operand, scattered(usize::try_from(operand.len()).ok()?), 1).map(Into::into)
 }
 
 /// As many values from each place on, one after another.
 fn read_runs(operand: &dyn Operand, starts: impl Iterator<Item = usize>, count: usize) -> Option<Vec<f64>> {
+    is_plain(operand).then_some(())?;
     let (mut scratch, mut run, mut values) = (Vec::new(), Vec::new(), Vec::new());
     for start in starts {
         operand.f64_values(start as u64, count, &mut scratch, &mut run).then_some(())?;

@@ -43,6 +43,13 @@ fn encoded(dtype: DType, value: f64) -> Vec<u8> {
     match dtype {
         DType::Bf16 => (((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16).to_le_bytes().to_vec(),
         DType::I64 => (value as i64).to_le_bytes().to_vec(),
+        DType::F64 => value.to_le_bytes().to_vec(),
+        DType::F16 => {
+            let steps = (value.abs() * 2f64.powi(24)).round();
+            assert!(steps < 1024.0, "only the smallest numbers are needed");
+            (steps as u16 | if value < 0.0 { 0x8000 } else { 0 }).to_le_bytes().to_vec()
+        }
+        // Of a complex number each of the two.
         _ => bits.to_le_bytes().to_vec(),
     }
 }
@@ -103,6 +110,13 @@ pub(crate) fn report_as(dtype: DType, run: &[Recorded]) -> Report {
 pub(crate) fn report_mixed(dtypes: [DType; 2], run: &[Recorded]) -> Report {
     let reference = source(run.iter().map(|one| (dtypes[0], one.name, &one.dims[..], &one.reference[..])));
     let candidate = source(run.iter().map(|one| (dtypes[1], one.name, &one.dims[..], &one.candidate[..])));
+    engine::compare(&Side::new(&reference), &Side::new(&candidate), &Settings::default(), None, &()).unwrap()
+}
+
+/// The same with a dtype for each tensor and side.
+pub(crate) fn report_each_side(run: &[([DType; 2], Recorded)]) -> Report {
+    let reference = source(run.iter().map(|(dtypes, one)| (dtypes[0], one.name, &one.dims[..], &one.reference[..])));
+    let candidate = source(run.iter().map(|(dtypes, one)| (dtypes[1], one.name, &one.dims[..], &one.candidate[..])));
     engine::compare(&Side::new(&reference), &Side::new(&candidate), &Settings::default(), None, &()).unwrap()
 }
 

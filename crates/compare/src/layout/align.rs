@@ -1,7 +1,7 @@
 //! The search: what the user said, what the dims declare, what the shapes allow, and of that what the values confirm.
 
 use super::{
-    Aligned, Convention, Evidence, Hints, Incomparable, LayoutError, Order, Parts, Step, Which,
+    Aligned, Convention, CutReason, Evidence, Hints, Incomparable, LayoutError, Order, Parts, Step, Which,
     permute::{self, Way},
     ranks::{self, Whole},
     sample::{self, MOST_PLANS},
@@ -12,6 +12,8 @@ use twinscope_tensor::{Shape, View};
 /// Most ways from one shape to another that split or merge, alone and for every way to put parts together.
 const WAYS: usize = 256;
 const WAYS_OF_PARTS: usize = 12;
+/// The same for parts that are only put side by side, where permuting dimensions is enough: every order of five.
+const TURNS_OF_PARTS: usize = 120;
 /// More parts than this are put together only as declared, or along an axis.
 const MOST_RANKS: usize = 64;
 
@@ -177,9 +179,19 @@ fn search(left: &[Whole], right: &[Whole], reference: &[View], candidate: &[View
             _ => take(&plans[whole.plan], whole.by),
         };
     }
-    // What leaves something out, as padding or as copies of what other ranks have: the values choose between the two.
+    // Copies of which one is broken are not cut off either.
+    if let Some(choice) = sample::choose(&copies, reference, candidate)?
+        && choice.holds
+        && choice.beyond_doubt()
+    {
+        return take(&copies[choice.plan], choice.by);
+    }
+    // What leaves something out, as padding or as copies of what other ranks have: the values choose between the two. Where everything fits
+    // without, what does not agree is wrong and not left over: eight shards of which seven are garbage are no slice of the first.
+    let fits = plans.iter().any(|plan| !plan.steps.contains(&Step::Flatten));
     let copies = copies.into_iter().map(|way| ranks::CutWay { way, by_shape: false });
-    let mut cuts: Vec<ranks::CutWay> = copies.chain(cut_plans(left, right)).collect();
+    let cut = if fits { Vec::new() } else { cut_plans(left, right) };
+    let mut cuts: Vec<ranks::CutWay> = copies.chain(cut).collect();
     cuts.sort_by_key(|cut| cut.way.cost);
     cuts.truncate(MOST_PLANS);
     let (cuts, by_shape): (Vec<Way>, Vec<bool>) = cuts.into_iter().map(|cut| (cut.way, cut.by_shape)).unzip();
@@ -192,7 +204,16 @@ fn search(left: &[Whole], right: &[Whole], reference: &[View], candidate: &[View
         return take(&plans[choice.plan], choice.by);
     }
     match by_shape.iter().position(|believable| *believable) {
-        Some(at) => take(&cuts[at], Evidence::Shape),
+        Some(at) => {
+            let mut plan = cuts[at].clone();
+            if let Some(Step::Cut { start: 0, why: why @ CutReason::Found, .. }) =
+                plan.steps.iter_mut().find(|step| matches!(step, Step::Cut { .. }))
+            {
+                // No values speak for it.
+                *why = CutReason::Padding;
+            }
+            take(&plan, Evidence::Shape)
+        }
         None => Ok(None),
     }
 }
@@ -220,9 +241,14 @@ fn whole_plans(left: &[Whole], right: &[Whole], replicated: bool) -> Vec<Way> {
             let most = match alone {
                 true if permute::same_dims(&c.dims, &r.dims) => MOST_PLANS,
                 true => WAYS,
+                false if r.steps.len().max(c.steps.len()) == 1 && permute::same_dims(&c.dims, &r.dims) => TURNS_OF_PARTS,
                 false => WAYS_OF_PARTS,
             };
-            let ways = permute::ways(&c.dims, &r.dims, most);
+            let mut ways = permute::ways(&c.dims, &r.dims, most);
+            // Taken apart and put together again, a grid is its ranks in another order: a cause, if it makes the values agree. So is a zigzag.
+            if r.is_ordered() || c.is_ordered() {
+                ways.retain(|way| !regroups(&way.steps));
+            }
             plans.extend(ways.iter().map(|way| base(&[], way, 0)));
             plans.extend(packed(r, c, &ways));
             if !permute::nests(&c.dims, &r.dims) {
@@ -231,6 +257,10 @@ fn whole_plans(left: &[Whole], right: &[Whole], replicated: bool) -> Vec<Way> {
         }
     }
     sorted(plans)
+}
+
+fn regroups(steps: &[Step]) -> bool {
+    steps.iter().any(|step| matches!(step, Step::Split { .. })) && steps.iter().any(|step| matches!(step, Step::Merge { .. }))
 }
 
 /// Pieces of one side interleaved in the other's one tensor.
@@ -266,6 +296,7 @@ fn cut_plans(left: &[Whole], right: &[Whole]) -> Vec<ranks::CutWay> {
                 continue;
             }
             for mut cut in ranks::cuts(&r.dims, &c.dims) {
+                not_padding(&mut cut.way.steps, r, c);
                 cut.way.steps = [r.steps.clone(), c.steps.clone(), cut.way.steps].concat();
                 cut.way.cost += r.cost + c.cost;
                 plans.push(cut);
@@ -275,6 +306,19 @@ fn cut_plans(left: &[Whole], right: &[Whole]) -> Vec<ranks::CutWay> {
     plans.sort_by_key(|cut| cut.way.cost);
     plans.truncate(MOST_PLANS);
     plans
+}
+
+/// What is left out of a whole beside shards that are put together, and is as large as so many more of them, is no padding: it is what ranks
+/// that are not there hold.
+fn not_padding(steps: &mut [Step], r: &Whole, c: &Whole) {
+    let Some(Step::Cut { side, axis, len, why: why @ CutReason::Padding, .. }) = steps.first_mut() else { return };
+    let (whole, parts) = if *side == Which::Reference { (r, c) } else { (c, r) };
+    if let ([Step::Concat { parts, .. }], Some(dim)) = (parts.steps.as_slice(), whole.dims.get(*axis)) {
+        let shard = *len / *parts as u64;
+        if shard > 0 && dim.saturating_sub(*len).is_multiple_of(shard) {
+            *why = CutReason::Found;
+        }
+    }
 }
 
 fn sorted(mut plans: Vec<Way>) -> Vec<Way> {

@@ -25,10 +25,12 @@ pub(crate) fn settle(
         let Some(odd) = odd_ones(&views, &parts, &of, go_on)? else { return Ok(None) };
         // Taken for copies by their shapes, or because the first agrees with a slice, and none is: they are something else, as shards of
         // which one is missing.
-        let weak = layout.by == Evidence::Shape || layout.steps.iter().any(|step| matches!(step, Step::Cut { .. }));
+        let cut = layout.steps.iter().any(|step| matches!(step, Step::Cut { .. }));
+        let weak = layout.by == Evidence::Shape || cut;
         let dropped = views.len() - parts.len();
         let strangers = odd.iter().flat_map(|(_, copies)| copies).filter(|(apart, _)| apart.1 > UNRELATED).count();
-        if weak && strangers == dropped {
+        // Copies of a part, of which one is a stranger: heads that some ranks share, and a rank that is missing.
+        if weak && strangers == dropped || cut && strangers > 0 {
             let shapes = |views: &[View]| views.iter().map(|view| view.shape().clone()).collect();
             return Err(Incomparable { reference: shapes(reference), candidate: shapes(candidate) }.into());
         }

@@ -15,11 +15,20 @@ pub(super) struct Whole {
     pub replicated: bool,
 }
 
+impl Whole {
+    /// Put together along one axis and then along another, or in zigzag: in an order that shapes do not tell.
+    pub(super) fn is_ordered(&self) -> bool {
+        let grid = self.steps.iter().filter(|step| matches!(step, Step::Concat { .. })).count() > 1;
+        grid || self.steps.iter().any(|step| matches!(step, Step::Reorder { order: Order::Zigzag { .. }, .. }))
+    }
+}
+
 const CONCAT: u32 = 10;
 const COPIES: u32 = 20;
 const SUM: u32 = 30;
 const DUPLICATES: u32 = 40;
-const ZIGZAG: u32 = 60;
+const AGAIN: u32 = 5;
+pub(super) const ZIGZAG: u32 = 60;
 const GRID: u32 = 70;
 const PACKED: u32 = 80;
 const REPLICATED: u32 = 90;
@@ -146,12 +155,24 @@ fn of_equal_ranks(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
     for inner in (2..count).filter(|inner| count.is_multiple_of(*inner)) {
         let outer = count / inner;
         for axis in 0..shape.len() {
-            // Fewer heads than ranks: neighbours hold the same ones.
+            // Fewer heads than ranks: neighbours hold the same ones. And shards of ranks that are there several times, as in data
+            // parallelism: the first ones hold what the next as many do.
+            let neighbours: (Vec<usize>, Vec<usize>) = ((0..count).step_by(inner).collect(), (0..count).map(|part| part / inner).collect());
+            let again: (Vec<usize>, Vec<usize>) = ((0..outer).collect(), (0..count).map(|part| part % outer).collect());
             let mut dims = shape.to_vec();
             dims[axis] = dims[axis].saturating_mul(outer as u64);
-            let of = (0..count).map(|part| part / inner).collect();
-            let keep = Step::Keep { side, parts: (0..count).step_by(inner).collect(), of, why: KeepReason::Copies, differ: Vec::new() };
-            all.push(whole(vec![keep, Step::Concat { side, axis, parts: outer }], dims, DUPLICATES + axis as u32));
+            for (parts, of, price) in [(neighbours.0, neighbours.1, DUPLICATES), (again.0, again.1, DUPLICATES + AGAIN)] {
+                let keep = Step::Keep { side, parts, of, why: KeepReason::Copies, differ: Vec::new() };
+                let steps = vec![keep, Step::Concat { side, axis, parts: outer }];
+                all.extend(zigzagged(&steps, axis, shape[axis], outer, side).map(|steps| whole(steps, dims.clone(), price + ZIGZAG)));
+                all.push(whole(steps, dims.clone(), price + axis as u32));
+            }
+            // Partial sums of shards, and shards of partial sums.
+            let concat = Step::Concat { side, axis, parts: outer };
+            for steps in [vec![concat.clone(), Step::Sum { side, parts: inner }], vec![Step::Sum { side, parts: inner }, concat]] {
+                all.extend(zigzagged(&steps, axis, shape[axis], outer, side).map(|steps| whole(steps, dims.clone(), GRID + ZIGZAG)));
+                all.push(whole(steps, dims.clone(), GRID + axis as u32));
+            }
             for across in (0..shape.len()).filter(|across| *across != axis) {
                 let mut dims = shape.to_vec();
                 dims[axis] = dims[axis].saturating_mul(inner as u64);
@@ -168,6 +189,12 @@ fn of_equal_ranks(shape: &[u64], count: usize, side: Which) -> Vec<Whole> {
         }
     }
     all
+}
+
+/// The same steps with a zigzag undone at their end, where each part has two chunks of it.
+fn zigzagged(steps: &[Step], axis: usize, dim: u64, ranks: usize, side: Which) -> Option<Vec<Step>> {
+    let order = Order::Zigzag { ranks: ranks as u64 };
+    (dim > 0 && dim.is_multiple_of(2)).then(|| [steps, &[Step::Reorder { side, axis, order }]].concat())
 }
 
 fn joined(shapes: &[&[u64]], axis: usize) -> Option<(Vec<u64>, Vec<u64>)> {
@@ -271,7 +298,23 @@ pub(super) fn cuts(reference: &[u64], candidate: &[u64]) -> Vec<CutWay> {
             let by_shape = believable && reference.len() == candidate.len() && reference.len() > 1;
             // What is cut and refactored besides could be anything.
             let simple = |way: &Way| !way.steps.iter().any(|step| matches!(step, Step::Split { .. } | Step::Merge { .. }));
-            for way in permute::ways(&from, &to, 64).into_iter().filter(simple) {
+            let ways: Vec<Way> = permute::ways(&from, &to, 64).into_iter().filter(simple).collect();
+            // One rank's share of what is fused is a share of each piece: they are put side by side before the cut.
+            if let Some(way) = ways.first().filter(|_| whole && ratio <= MOST_SLICES) {
+                for (nth, sizes) in
+                    fused_sizes(largest).into_iter().enumerate().filter(|(_, sizes)| sizes.iter().all(|size| size.is_multiple_of(ratio)))
+                {
+                    let pack = Step::Reorder { side, axis, order: Order::Pack { groups: ratio, sizes } };
+                    for start in (0..ratio).map(|rank| rank * len) {
+                        let why = if start > 0 { CutReason::Found } else { why };
+                        let cut = Step::Cut { side, axis, start, len, why };
+                        let cost = way.cost + CUT + PACKED + nth as u32 + if start > 0 { ELSEWHERE } else { 0 };
+                        let steps = [vec![pack.clone(), cut], way.steps.clone()].concat();
+                        all.push(CutWay { way: Way { steps, cost }, by_shape: false });
+                    }
+                }
+            }
+            for way in ways {
                 for start in &starts {
                     let why = if *start > 0 && whole { CutReason::Found } else { why };
                     let cut = Step::Cut { side, axis, start: *start, len, why };

@@ -8,7 +8,7 @@
 //! taken whose values are not [`FINER`] times as far off as the best's: a matrix that is nearly its own transpose, or nearly all zero, agrees
 //! nearly as well turned. Plans that lost are not read again, so the larger samples are for close races.
 
-use super::{Evidence, KeepReason, LayoutError, Step, Which, permute::Way, steps};
+use super::{Evidence, KeepReason, LayoutError, Step, Which, permute::Way, ranks::ZIGZAG, steps};
 use crate::noise::unit_roundoff;
 use std::collections::HashMap;
 use twinscope_tensor::{Operand, ReadError, View};
@@ -24,6 +24,11 @@ const SEARCHED: usize = 16;
 /// How far above chance the agreement must be, as a share of what chance leaves; and where nothing less simple can be meant.
 const CONVINCING: f64 = 0.2;
 const BEYOND_DOUBT: f64 = 0.75;
+/// The same for ranks in an order that nothing but the values speaks for (zigzag, a grid, a packing), where a simpler one fits too: shards
+/// that were swapped have a quarter in place in one or the other of them.
+const ELABORATE: f64 = 0.4;
+/// How many times as much as the simplest, unless it is beyond doubt: of three ranks, two of them swapped, half is in place in a zigzag.
+const MORE: f64 = 1.75;
 /// By how much a plan that leaves something out must be better than one that leaves out nothing.
 const LEAD: f64 = 0.1;
 /// Where no plan of the smallest sample is this far above chance, larger samples of strangers would be read for nothing.
@@ -34,8 +39,11 @@ const PRICES: [u32; 3] = [35, 75, u32::MAX];
 const FINER: f64 = 4.0;
 /// Unit roundoffs that values which are the same up to rounding are off by, on average.
 const ROUNDED: f64 = 16.0;
-/// Rank correlation that is not by chance, and the lead that separates two plans.
+/// The agreement of what is equal up to rounding.
+const EQUAL: f64 = 0.999;
+/// Rank correlation that is not by chance, in how many standard errors of a few values, and the lead that separates two plans.
 const CORRELATED: f64 = 0.5;
+const CORRELATED_ERRORS: f64 = 4.0;
 const CORRELATION_LEAD: f64 = 0.1;
 /// How many plans are looked at for that, the simplest first.
 const CORRELATED_PLANS: usize = 64;
@@ -115,7 +123,9 @@ fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, 
         alive.truncate(PLANS[stage]);
         reads = alive.iter().filter_map(|plan| Some((*plan, reader.read(&plans[*plan].steps, want)?))).collect();
         if stage == 0 {
-            simplest = reads.first().map(|(plan, _)| *plan);
+            // What are no copies of each other are no copies whatever they agree with.
+            let holding = reads.iter().find(|(plan, _)| reader.holds(&plans[*plan].steps));
+            simplest = holding.or(reads.first()).map(|(plan, _)| *plan);
         }
         keep_the_best(&mut reads);
         alive = reads.iter().map(|(plan, _)| *plan).collect();
@@ -130,15 +140,28 @@ fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, 
     let holding = reads.iter().position(|(plan, _)| reader.holds(&plans[*plan].steps));
     let (Some(simplest), Some((first, read))) = (simplest, reads.get(holding.unwrap_or(0))) else { return (None, None) };
     let above = above_chance(read);
+    let least = match reader.elaborate(&plans[*first], &plans[simplest]).then(|| reader.read(&plans[simplest].steps, STAGES[1])).flatten() {
+        Some(simple) => least.max(ELABORATE).max((MORE * above_chance(&simple)).min(BEYOND_DOUBT)),
+        None => least,
+    };
     let (agrees, holds) = (above > least, holding.is_some());
     // Several plans may agree alike, as ways to write the same one do: the values then stand behind the simplest.
     let choice = match agrees {
         true => Choice { plan: *first, by: Evidence::Values, agrees, above, holds },
+        // Values that are all alike agree in any order, but not with others: ones that add up to twos.
+        false if equal(read) && !reader.read(&plans[simplest].steps, STAGES[0]).is_some_and(|read| equal(&read)) => {
+            Choice { plan: *first, by: Evidence::Values, agrees, above, holds }
+        }
         false => Choice { plan: simplest, by: Evidence::Shape, agrees, above, holds },
     };
     // In a small tensor a neighbouring plan may be right in most places; nothing less than everywhere is beyond doubt.
     let clear = if read.all { above >= 1.0 } else { above > BEYOND_DOUBT };
     (Some(choice), (clear && holds).then(|| off(read)))
+}
+
+/// Whether there is no difference beyond rounding anywhere.
+fn equal(read: &Read) -> bool {
+    !read.reference.is_empty() && mean(&agreements(read)) > EQUAL
 }
 
 fn constant(values: &[f64]) -> bool {
@@ -235,14 +258,19 @@ fn above_chance(read: &Read) -> f64 {
 fn correlated(plans: &[Way], reader: &mut Reader<'_>) -> Option<Choice> {
     let mut correlation = |plan: usize, want: usize| {
         let read = reader.read(&plans[plan].steps, want).filter(|read| read.reference.len() >= 16)?;
-        Some((plan, rank_correlation(&read.reference, &read.candidate).abs()))
+        // One plan of many correlates by chance where values are few.
+        let chance = CORRELATED_ERRORS / (read.reference.len() as f64).sqrt();
+        let found = rank_correlation(&read.reference, &read.candidate).abs();
+        Some((plan, if want > STAGES[0] && found < chance { 0.0 } else { found }))
     };
     let first: Vec<(usize, f64)> = (0..plans.len().min(CORRELATED_PLANS)).filter_map(|plan| correlation(plan, STAGES[0])).collect();
     let likely = first.iter().filter(|(_, rough)| *rough > CORRELATED - 2.0 * CORRELATION_LEAD);
     let found: Vec<(usize, f64)> = likely.filter_map(|(plan, _)| correlation(*plan, STAGES[1])).collect();
     let best = found.iter().map(|(_, correlation)| *correlation).fold(0.0, f64::max);
     let close: Vec<usize> = found.iter().filter(|(_, c)| *c > best - CORRELATION_LEAD).map(|(plan, _)| *plan).collect();
-    let decides = best > CORRELATED && (close.len() < first.len() || first.len() == 1);
+    let elaborate = close.first().is_some_and(|plan| reader.elaborate(&plans[*plan], &plans[0]));
+    let least = if elaborate { BEYOND_DOUBT } else { CORRELATED };
+    let decides = best > least && (close.len() < first.len() || first.len() == 1);
     decides.then(|| Choice { plan: close[0], by: Evidence::Values, agrees: true, above: 0.0, holds: true })
 }
 
@@ -306,6 +334,12 @@ impl Reader<'_> {
             }
             _ => true,
         })
+    }
+
+    /// Whether several parts are put together in a way that is much less simple than this one.
+    fn elaborate(&self, plan: &Way, simple: &Way) -> bool {
+        let joins = plan.steps.iter().any(|step| matches!(step, Step::Concat { .. }));
+        joins && self.reference.len().max(self.candidate.len()) > 1 && plan.cost >= simple.cost + ZIGZAG / 2
     }
 
     /// The values of a plan; `None` when it cannot be carried out or has no numbers.

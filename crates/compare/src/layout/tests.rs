@@ -115,6 +115,32 @@ fn settled(reference: &[Tensor], candidate: &[Tensor]) -> super::Aligned {
 }
 
 #[test]
+fn shared_heads_of_which_a_rank_is_missing_are_not_broken_copies() {
+    // Four ranks share two heads; the last one was not recorded.
+    let whole = Tensor::random(&[16, 10], 1);
+    let heads = whole.shards(0, 2);
+    let three = [heads[0].clone(), heads[0].clone(), heads[1].clone()];
+    let (r, c) = (views(from_ref(&whole)), views(&three));
+    let aligned = align(&r, &c, &parts(Parts::Ranks)).unwrap();
+    assert!(super::settle(aligned, &r, &c, &|| true).is_err());
+}
+
+#[test]
+fn one_ranks_share_of_what_is_fused_is_its_share_of_each_piece() {
+    let pieces = [Tensor::random(&[16, 6], 1), Tensor::random(&[4, 6], 2), Tensor::random(&[4, 6], 3)];
+    let join = |parts: &[Tensor]| {
+        let rows: u64 = parts.iter().map(|part| part.dims[0]).sum();
+        Tensor { dims: vec![rows, 6], values: parts.iter().flat_map(|part| part.values.clone()).collect() }
+    };
+    let whole = join(&pieces);
+    for rank in 0..2 {
+        let share = join(&pieces.each_ref().map(|piece| piece.shards(0, 2)[rank].clone()));
+        let layout = found(from_ref(&whole), from_ref(&share), &Hints::default());
+        assert_eq!(layout.by, Evidence::Values, "{}", layout.text);
+    }
+}
+
+#[test]
 fn a_copy_that_differs_takes_the_place_of_the_one_that_agrees() {
     let whole = Tensor::random(&[6, 10], 1);
     let broken = whole.map(|at, value| if at == 33 { value + 1.0 } else { value });
@@ -287,6 +313,118 @@ fn a_rank_that_is_wrong_is_not_cut_off() {
     ranks[1] = ranks[1].map(|_, value| value * 1.3);
     let found = settled(from_ref(&heads), &ranks);
     assert_eq!(found.layout.text, "2 x [4, 12, 8] -> [8, 12, 8]: concatenate 2 parts along dim 0");
+}
+
+#[test]
+fn shards_that_fit_are_all_compared_however_few_of_them_are_right() {
+    let whole = Tensor::random(&[24, 10], 1);
+    for right in [0, 3] {
+        let shards = whole.shards(0, 8);
+        let garbage = |nth: u64| if nth == right { shards[nth as usize].clone() } else { Tensor::random(&[3, 10], 50 + nth) };
+        let first = vec![shards[right as usize].clone(); 8];
+        for ranks in [(0..8).map(garbage).collect::<Vec<_>>(), first] {
+            for (reference, candidate) in [(from_ref(&whole), &ranks[..]), (&ranks[..], from_ref(&whole))] {
+                let found = settled(reference, candidate);
+                assert_eq!(found.reference.shape().dims(), [24, 10], "{}", found.layout.text);
+                assert_ne!(read(&*found.reference), read(&*found.candidate));
+            }
+        }
+    }
+    // A copy that is off as a whole is not cut off beside one that agrees.
+    let copies = [whole.map(|_, value| value * 1.5), whole.clone()];
+    assert_ne!(read(&*settled(from_ref(&whole), &copies).candidate), whole);
+}
+
+#[test]
+fn shards_in_the_wrong_order_are_not_put_in_order() {
+    let whole = Tensor::random(&[24, 16], 1);
+    for (axis, order) in
+        [(0, vec![0, 2, 1]), (0, vec![1, 0]), (0, vec![1, 2, 3, 0]), (1, vec![0, 2, 1, 3]), (1, vec![1, 2, 3, 4, 5, 6, 7, 0])]
+    {
+        let shards = whole.shards(axis, order.len() as u64);
+        let ranks: Vec<Tensor> = order.iter().map(|nth: &usize| shards[*nth].clone()).collect();
+        let found = settled(from_ref(&whole), &ranks);
+        let steps = [Step::Concat { side: Which::Candidate, axis, parts: order.len() }];
+        assert_eq!(found.layout.steps, steps, "{}", found.layout.text);
+    }
+}
+
+#[test]
+fn ranks_that_are_no_copies_and_do_not_add_up_are_sums_gone_wrong() {
+    let sum = Tensor::random(&[20, 30], 1);
+    let ranks = [Tensor::random(&[20, 30], 2), Tensor::random(&[20, 30], 3)];
+    let found = settled(from_ref(&sum), &ranks);
+    assert_eq!((found.layout.by, found.layout.steps), (Evidence::Shape, vec![Step::Sum { side: Which::Candidate, parts: 2 }]));
+}
+
+#[test]
+fn parts_of_equal_dims_may_be_in_any_order() {
+    let whole = Tensor::random(&[6, 6, 6, 6], 1);
+    let layout = found(from_ref(&whole.permute(&[3, 2, 0, 1])), &whole.shards(1, 2), &parts(Parts::Ranks));
+    assert_eq!(layout.by, Evidence::Values, "{}", layout.text);
+}
+
+#[test]
+fn a_broken_copy_of_a_head_is_not_cut_off_as_the_end_of_a_zigzag() {
+    let (queries, keys, values) = (Tensor::random(&[16, 10], 1), Tensor::random(&[4, 10], 2), Tensor::random(&[4, 10], 3));
+    let mut ranks = replicated(&queries, &keys, &values, 1, 2);
+    let fused = stacked(&[queries, keys, values]);
+    assert_eq!(read(&*settled(from_ref(&fused), &ranks).candidate), fused);
+    let last = ranks[0].values.len() - 20;
+    ranks[0] = ranks[0].map(|at, value| if at >= last { -value } else { value });
+    let found = settled(from_ref(&fused), &ranks);
+    assert_ne!(read(&*found.candidate), fused, "{}", found.layout.text);
+}
+
+#[test]
+fn shards_that_are_there_several_times_are_read_once_whichever_rank_counts_first() {
+    let whole = Tensor::random(&[12, 8], 1);
+    let shards = whole.shards(1, 2);
+    for order in [[0, 1, 0, 1], [0, 0, 1, 1]] {
+        let ranks: Vec<Tensor> = order.iter().map(|nth: &usize| shards[*nth].clone()).collect();
+        assert_eq!(found(from_ref(&whole), &ranks, &parts(Parts::Ranks)).by, Evidence::Values);
+        // Each of them is looked at.
+        let mut broken = ranks.clone();
+        broken[2] = broken[2].map(|at, value| if at == 5 { value + 1.0 } else { value });
+        assert_ne!(read(&*settled(from_ref(&whole), &broken).candidate), whole);
+    }
+}
+
+#[test]
+fn partial_sums_of_shards_are_added_and_put_together() {
+    let whole = Tensor::random(&[8, 6], 1).map(|_, value| (value * 64.0).round());
+    let one = Tensor::random(&[8, 6], 2).map(|_, value| (value * 64.0).round());
+    let other = whole.map(|at, value| value - one.values[at]);
+    let (ones, others) = (one.shards(0, 2), other.shards(0, 2));
+    for ranks in [
+        [ones[0].clone(), ones[1].clone(), others[0].clone(), others[1].clone()],
+        [ones[0].clone(), others[0].clone(), ones[1].clone(), others[1].clone()],
+    ] {
+        assert_eq!(found(from_ref(&whole), &ranks, &parts(Parts::Ranks)).by, Evidence::Values);
+    }
+}
+
+#[test]
+fn ones_add_up_to_twos_and_losses_to_a_loss() {
+    let sum = |parts| vec![Step::Sum { side: Which::Candidate, parts }];
+    let ones = Tensor::make(&[4, 5], |_| 1.0);
+    let found = settled(from_ref(&ones.map(|_, _| 2.0)), &[ones.clone(), ones.clone()]);
+    assert_eq!((found.layout.by, found.layout.steps), (Evidence::Values, sum(2)));
+    let losses: Vec<Tensor> = [0.5, 1.5, 3.0].iter().map(|loss| Tensor { dims: vec![], values: vec![*loss] }).collect();
+    let found = settled(&[Tensor { dims: vec![], values: vec![5.0] }], &losses);
+    assert_eq!(found.layout.steps, sum(3));
+    // Ones beside ones are copies.
+    let found = settled(from_ref(&ones), &[ones.clone(), ones.clone()]);
+    assert!(found.layout.text.ends_with("the others hold the same"), "{}", found.layout.text);
+}
+
+#[test]
+fn few_values_of_strangers_are_no_evidence() {
+    for (salt, (from, to)) in [(&[2, 3, 4], &[4, 3, 2]), (&[4, 3, 2], &[2, 3, 4])].into_iter().cycle().take(40).enumerate() {
+        let (one, other) = (Tensor::random(from, salt as u64), Tensor::random(to, 100 + salt as u64));
+        let layout = align(&[one.view()], &[other.view()], &Hints::default()).unwrap().layout;
+        assert_eq!(layout.by, Evidence::Shape, "{}", layout.text);
+    }
 }
 
 #[test]

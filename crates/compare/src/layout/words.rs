@@ -45,7 +45,7 @@ pub(super) fn step(step: &Step) -> String {
         }
         Step::Divide { side, axis, sizes } => format!("divide each part{} along dim {axis} into {}", of(*side), list(sizes, " + ")),
         Step::Cut { side, axis, start, len, why } => {
-            let kept = format!("{start} to {} of dim {axis}{}", start + len, of(*side));
+            let kept = format!("{start} to {} of dim {axis}{}", start.saturating_add(*len), of(*side));
             match why {
                 CutReason::RankZero => format!("take rank zero's slice, {kept}"),
                 CutReason::Found => format!("take {kept}, where the values agree"),

@@ -59,9 +59,12 @@ pub(super) fn plain(name: &str) -> Cow<'_, str> {
     // TensorFlow's first output of a variable, and what torch's tracers put in front.
     let name = name.strip_suffix(":0").unwrap_or(name);
     let name = name.strip_prefix("L__self___").unwrap_or(name);
+    let mut name = parameter(name).map_or(Cow::Borrowed(name), Cow::Owned);
     let coder = name.strip_prefix("enc.").map(|rest| format!("encoder.{rest}"));
     let coder = coder.or_else(|| name.strip_prefix("dec.").map(|rest| format!("decoder.{rest}")));
-    let mut name = coder.map_or(Cow::Borrowed(name), Cow::Owned);
+    if let Some(coder) = coder {
+        name = Cow::Owned(coder);
+    }
     if let Some(plain) = llama_cpp(&name)
         .or_else(|| t5(&name))
         .or_else(|| grouped_experts(&name))
@@ -85,6 +88,72 @@ pub(super) fn plain(name: &str) -> Cow<'_, str> {
         None => name,
     }
 }
+
+/// What a parameter is called where something was put over it, or by one letter: pruned (`weight_orig`), with torch's parametrizations
+/// (`parametrizations.weight.original`), TransformerLens (`attn.W_Q`, `ln1.w`), the first GPT-2 (`ln_1/g`).
+fn parameter(name: &str) -> Option<String> {
+    let rewritten = |(ending, plain): &(&str, &str)| {
+        let stem = name.strip_suffix(ending)?.strip_suffix(['.', '/']).filter(|stem| !stem.is_empty())?;
+        // What else is called `g` may be anything.
+        let fits =
+            *ending != "g" || ["ln", "norm"].iter().any(|norm| stem.rsplit(['.', '/']).next().is_some_and(|last| last.contains(norm)));
+        fits.then(|| format!("{stem}.{plain}"))
+    };
+    PARAMETERS.iter().find_map(rewritten)
+}
+
+const PARAMETERS: &[(&str, &str)] = &[
+    // Gemma's own.
+    ("mlp/gating_einsum", "mlp.gate_up_proj.weight"),
+    ("mlp/linear", "mlp.down_proj.weight"),
+    ("mlp/linear/w", "mlp.down_proj.weight"),
+    ("embedder/input_embedding", "embed_tokens.weight"),
+    // Llama 4, with the letters of its dimensions.
+    ("feed_forward.router_DE", "feed_forward.router.weight"),
+    ("feed_forward.w_in_shared_FD.weight", "feed_forward.shared_expert.gate_proj.weight"),
+    ("feed_forward.w_swiglu_FD.weight", "feed_forward.shared_expert.up_proj.weight"),
+    ("feed_forward.w_out_shared_DF.weight", "feed_forward.shared_expert.down_proj.weight"),
+    ("experts.moe_w_in_eD_F", "experts.gate_proj"),
+    ("experts.moe_w_swiglu_eD_F", "experts.up_proj"),
+    ("experts.moe_w_out_eF_D", "experts.down_proj"),
+    // The experts of gpt-oss.
+    ("mlp.mlp1_weight", "mlp.experts.gate_up_proj"),
+    ("mlp.mlp1_weight.blocks", "mlp.experts.gate_up_proj_blocks"),
+    ("mlp.mlp1_weight.scales", "mlp.experts.gate_up_proj_scales"),
+    ("mlp.mlp1_bias", "mlp.experts.gate_up_proj_bias"),
+    ("mlp.mlp2_weight", "mlp.experts.down_proj"),
+    ("mlp.mlp2_weight.blocks", "mlp.experts.down_proj_blocks"),
+    ("mlp.mlp2_weight.scales", "mlp.experts.down_proj_scales"),
+    ("mlp.mlp2_bias", "mlp.experts.down_proj_bias"),
+    ("w", "weight"),
+    ("b", "bias"),
+    ("g", "weight"),
+    ("W_E", "weight"),
+    ("W_U", "weight"),
+    ("b_U", "bias"),
+    ("W_Q", "q_proj.weight"),
+    ("W_K", "k_proj.weight"),
+    ("W_V", "v_proj.weight"),
+    ("W_O", "o_proj.weight"),
+    ("b_Q", "q_proj.bias"),
+    ("b_K", "k_proj.bias"),
+    ("b_V", "v_proj.bias"),
+    ("b_O", "o_proj.bias"),
+    ("W_in", "up_proj.weight"),
+    ("b_in", "up_proj.bias"),
+    ("_W_K", "k_proj.weight"),
+    ("_W_V", "v_proj.weight"),
+    ("W_pos", "weight"),
+    ("W_out", "down_proj.weight"),
+    ("b_out", "down_proj.bias"),
+    ("W_gate", "gate_proj.weight"),
+    ("bias_orig", "bias"),
+    ("attn.attn.bias", "attn.qkv.bias"),
+    ("weight_orig", "weight"),
+    ("attn.attn.weight", "attn.qkv.weight"),
+    ("parametrizations.bias.original", "bias"),
+    ("parametrizations.weight.original", "weight"),
+];
 
 /// `Qcur-3` to `blk.3.attn_q`.
 fn llama_cpp(name: &str) -> Option<String> {
@@ -231,6 +300,11 @@ mod tests {
             ("Qcur-12", "blk.12.attn_q"),
             ("l_out-0", "blk.0"),
             ("result_norm", "output_norm"),
+            ("layers.0.fc.weight_orig", "layers.0.fc.weight"),
+            ("layers.0.fc.parametrizations.weight.original", "layers.0.fc.weight"),
+            ("blocks.1.attn.W_Q", "blocks.1.attn.q_proj.weight"),
+            ("model/h0/ln_1/g", "model/h0/ln_1.weight"),
+            ("transformer.h.0.attn.attn.bias", "transformer.h.0.attn.qkv.bias"),
         ] {
             assert_eq!(plain(theirs), ours);
         }
@@ -248,6 +322,10 @@ mod tests {
             "encoder.attn.q",
             "experts.weight",
             "conv-1",
+            "w",
+            ".w",
+            "fc.weight_g",
+            "fc.parametrizations.weight.original0",
             "attn_norm-x",
         ] {
             assert_eq!(plain(name), name);

@@ -25,6 +25,9 @@ pub(super) const PREFIXES: &[&[&str]] = &[
     &["text", "model"],
     &["inner", "model"],
     &["forward", "module"],
+    &["sentence", "encoder"],
+    &["lora", "unet"],
+    &["lora", "transformer"],
     &["gpt", "neox"],
     &["model", "states"],
     &["state", "dict"],
@@ -35,6 +38,7 @@ pub(super) const PREFIXES: &[&[&str]] = &[
     &["roberta"],
     &["distilbert"],
     &["electra"],
+    &["esm"],
     &["vit"],
     &["deit"],
     &["beit"],
@@ -49,8 +53,14 @@ pub(super) const PREFIXES: &[&[&str]] = &[
 ];
 
 /// Wrappers that say nothing wherever they stand.
-pub(super) const WRAPPERS: &[&[&str]] =
-    &[&["fsdp", "wrapped", "module"], &["checkpoint", "wrapped", "module"], &["orig", "mod"], &["local", "experts"]];
+pub(super) const WRAPPERS: &[&[&str]] = &[
+    &["fsdp", "wrapped", "module"],
+    &["checkpoint", "wrapped", "module"],
+    &["orig", "mod"],
+    &["base", "layer"],
+    &["local", "experts"],
+    &["hook"],
+];
 
 /// Words that are followed by a layer's number.
 pub(super) const LAYER_WORDS: &[&str] = &["layers", "layer", "blocks", "block", "blk", "h", "resblocks", "resblock", "encoderblock"];
@@ -70,7 +80,11 @@ const CONTAINERS: &[(Place, &str)] = &[
 ];
 
 const PHRASES: &[(Place, &str, &[&str])] = &[
-    (Place::Attention, "attn_q", &["q proj", "q", "query", "queries", "wq", "query proj", "linear q", "q lin", "to q", "query layer"]),
+    (
+        Place::Attention,
+        "attn_q",
+        &["q proj", "q", "query", "queries", "wq", "query proj", "linear q", "q lin", "to q", "query layer", "q einsum"],
+    ),
     (Place::Attention, "attn_k", &["k proj", "k", "key", "keys", "wk", "key proj", "linear k", "k lin", "to k", "key layer"]),
     (Place::Attention, "attn_v", &["v proj", "v", "value", "values", "wv", "value proj", "linear v", "v lin", "to v", "value layer"]),
     (
@@ -91,30 +105,37 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
             "out",
             "out lin",
             "to out",
+            "to out 0",
             "linear o",
+            "attn vec einsum",
+            "vec einsum",
         ],
     ),
     (
         Place::Attention,
         "attn_qkv",
-        &["qkv proj", "qkv", "query key value", "c attn", "linear qkv", "wqkv", "in proj", "w qkv", "qkv linear", "w pack"],
+        &["qkv proj", "qkv", "query key value", "c attn", "linear qkv", "wqkv", "in proj", "w qkv", "qkv linear", "w pack", "qkv einsum"],
     ),
-    (Place::Attention, "attn_kv", &["kv proj", "kv", "key value", "linear kv", "wkv"]),
+    (Place::Attention, "attn_kv", &["kv proj", "kv", "key value", "linear kv", "wkv", "kv einsum"]),
     // Low-rank queries, keys and values.
     (Place::Attention, "attn_q_a", &["q a proj", "q a", "linear q down proj", "wq a"]),
     (Place::Attention, "attn_q_b", &["q b proj", "q b", "linear q up proj", "wq b"]),
     (Place::Attention, "attn_kv_a", &["kv a proj with mqa", "kv a mqa", "kv a proj", "kv a", "linear kv down proj", "wkv a"]),
     (Place::Attention, "attn_kv_b", &["kv b proj", "kv b", "linear kv up proj", "wkv b"]),
-    (Place::Attention, "q_a_norm", &["q a norm"]),
-    (Place::Attention, "kv_a_norm", &["kv a norm", "kv norm"]),
+    (Place::Attention, "q_a_norm", &["q a norm", "linear q up proj norm"]),
+    (Place::Attention, "kv_a_norm", &["kv a norm", "kv norm", "linear kv up proj norm"]),
     (Place::Attention, "attn_qkv_a", &["fused qkv a proj"]),
     (Place::Attention, "rel_bias", &["relative attn bias", "rel b"]),
-    (Place::Attention, "q_norm", &["q norm", "query norm"]),
-    (Place::Attention, "k_norm", &["k norm", "key norm"]),
-    (Place::Attention, "norm1", &["norm", "linear qkv norm"]),
+    (Place::Attention, "q_norm", &["q norm", "query norm", "norm q"]),
+    (Place::Attention, "k_norm", &["k norm", "key norm", "norm k"]),
+    // RWKV.
+    (Place::Attention, "attn_r", &["receptance", "r proj"]),
+    (Place::Attention, "attn_g_norm", &["norm x", "g norm"]),
+    (Place::Layer, "pre_norm", &["ln0", "pre norm"]),
+    (Place::Attention, "norm1", &["norm", "linear qkv norm", "wqkv norm"]),
     (Place::Attention, "attn_out_norm", &["output norm"]),
     (Place::Attention, "post_attn_norm", &["post norm"]),
-    (Place::Mlp, "mlp_gate", &["gate proj", "gate", "w1", "linear gate", "wi 0"]),
+    (Place::Mlp, "mlp_gate", &["gate proj", "gate", "w1", "linear gate", "wi 0", "swiglu linear inner", "gate dense"]),
     (
         Place::Mlp,
         "mlp_up",
@@ -129,6 +150,7 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
             "linear fc1",
             "intermediate dense",
             "wi 1",
+            "swiglu linear outer",
             "wi",
             "lin1",
             "linear 1",
@@ -154,7 +176,8 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
             "proj",
         ],
     ),
-    (Place::Mlp, "mlp_gate_up", &["gate up proj", "gate up", "w13", "gate and up proj", "up gate proj"]),
+    (Place::Mlp, "mlp_gate_up", &["gate up proj", "gate up", "w13", "gate and up proj", "up gate proj", "gating einsum"]),
+    (Place::Mlp, "mlp_act", &["act fn", "act", "activation fn", "activation"]),
     (Place::Mlp, "router", &["gate inp", "router", "router gate"]),
     (Place::Mlp, "shared_gate", &["shared gate"]),
     (Place::Mlp, "router_correction", &["gate e score correction", "router experts"]),
@@ -163,17 +186,24 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     (Place::Mlp, "post_mlp_norm", &["post norm"]),
     (Place::Layer, "norm1", &["input norm", "norm1", "pre attn norm", "norm before", "pre self attn norm"]),
     (Place::Layer, "norm2", &["norm2", "pre mlp norm", "final norm", "norm after"]),
-    (Place::Layer, "post_attn_norm", &["post attn norm", "post self attn norm"]),
+    (Place::Layer, "post_attn_norm", &["post attn norm", "post self attn norm", "post norm"]),
     (Place::Layer, "post_mlp_norm", &["post mlp norm"]),
     (Place::Layer, "router", &["block sparse moe gate"]),
     (Place::Layer, "out_norm", &["output norm", "layer output norm"]),
-    (Place::Layer, "mlp_up", &["intermediate dense", "fc1", "linear1", "linear 1"]),
-    (Place::Layer, "mlp_down", &["output dense", "fc2", "linear2", "linear 2"]),
+    (Place::Layer, "mlp_up", &["intermediate dense", "fc1", "linear1", "linear 1", "pwconv1"]),
+    (Place::Layer, "mlp_down", &["output dense", "fc2", "linear2", "linear 2", "pwconv2"]),
+    // ConvNeXt.
+    (Place::Layer, "conv_dw", &["dwconv", "conv dw"]),
+    (Place::Layer, "layer_scale", &["layer scale parameter", "layer scale", "gamma"]),
+    // One projection for attention and feed-forward of a block that computes them side by side.
+    (Place::Layer, "attn_qkv_mlp", &["qkv mlp proj"]),
+    (Place::Layer, "proj_mlp", &["proj mlp"]),
     // A state space model's own; `ssm_a` and `A_log` are not one: the one is minus the exponential of the other.
     (Place::Layer, "ssm_in", &["ssm in", "mixer in proj"]),
     (Place::Layer, "ssm_conv", &["ssm conv1d", "mixer conv1d"]),
     (Place::Layer, "ssm_x", &["ssm x", "mixer x proj"]),
-    (Place::Layer, "ssm_dt", &["ssm dt", "mixer dt proj"]),
+    (Place::Layer, "ssm_dt", &["ssm dt", "mixer dt proj", "mixer dt"]),
+    (Place::Layer, "ssm_norm", &["ssm norm", "mixer norm"]),
     (Place::Layer, "ssm_d", &["ssm d", "mixer d"]),
     (Place::Layer, "ssm_out", &["ssm out", "mixer out proj"]),
     (
@@ -191,6 +221,7 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
             "embed tok embed",
             "tokens embed",
             "token embedder",
+            "vocab embed",
             "shared",
         ],
     ),
@@ -206,7 +237,11 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
         "final_norm",
         &["norm", "normf", "output norm", "final norm", "norm final", "norm out", "norm post", "encoder norm", "decoder norm"],
     ),
-    (Place::Top, "lm_head", &["lm head", "output", "output layer", "embed out", "head", "classifier", "logits dense"]),
+    (
+        Place::Top,
+        "lm_head",
+        &["lm head", "output", "output layer", "embed out", "head", "classifier", "logits dense", "unembedding", "unembed"],
+    ),
     (Place::Anywhere, "attn_q", &["q proj", "wq"]),
     (Place::Anywhere, "attn_k", &["k proj", "wk"]),
     (Place::Anywhere, "attn_v", &["v proj", "wv"]),
@@ -227,6 +262,7 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
 /// holds the gate too when the feed-forward has one.
 pub(super) const FUSED: &[(&str, &[&str])] = &[
     ("attn_qkv", &["attn_q", "attn_k", "attn_v"]),
+    ("attn_qkv_mlp", &["attn_q", "attn_k", "attn_v", "proj_mlp"]),
     ("attn_kv", &["attn_k", "attn_v"]),
     ("attn_qkv_a", &["attn_q_a", "attn_kv_a"]),
     ("mlp_gate_up", &["mlp_gate", "mlp_up"]),

@@ -3,6 +3,9 @@
 //! Names with equal numbers form a block. In a block, names that are alike enough are connected, and in each connected part the assignment
 //! with the greatest total similarity is taken, not the greedy one. Equal dtypes and shapes break ties.
 //!
+//! A word that one name has and the other has nothing for must be new to the other's side: `norm1_context` is not a long `norm1` where both sides
+//! know a `context`. Who lowers the threshold wants those too.
+//!
 //! Bounds: a block of more than [`BLOCK`] combinations is left to the next rules, and so is a connected part of more than [`PART`] names on
 //! a side, where "nearly the same" no longer picks anybody out.
 
@@ -13,7 +16,7 @@ use super::{
     similarity::Words,
 };
 use crate::settings::Rule;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Combinations compared in one block: two thousand names a side.
 const BLOCK: usize = 4_000_000;
@@ -25,16 +28,20 @@ const PART: usize = 400;
 const SAME_SHAPE: f64 = 1e-3;
 const SAME_DTYPE: f64 = 1e-4;
 
+/// The threshold where nobody has chosen one.
+const USUAL: f64 = 0.8;
+
 type Block = [Vec<(usize, Words)>; 2];
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
     let threshold = board.settings.fuzzy_threshold;
+    let known = if threshold < USUAL { Default::default() } else { [REFERENCE, CANDIDATE].map(|side| vocabulary(board, side)) };
     let mut found = Vec::new();
     for block in blocks(board).into_values() {
         if block.iter().any(Vec::is_empty) || block[REFERENCE].len().saturating_mul(block[CANDIDATE].len()) > BLOCK {
             continue;
         }
-        let edges = edges(&block, threshold);
+        let edges = edges(&block, threshold, &known);
         for part in parts(&block, &edges) {
             assign(board, &block, &edges, &part, &mut found);
         }
@@ -43,11 +50,24 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
     found.into_iter().for_each(|(reference, candidate, score)| board.take(&[reference], &[candidate], Rule::Fuzzy, score));
 }
 
+/// Every word of a side. Empty where no name of it is left.
+fn vocabulary(board: &Board<'_, '_>, side: usize) -> HashSet<String> {
+    if board.free_units(REFERENCE).is_empty() || board.free_units(CANDIDATE).is_empty() {
+        return HashSet::new();
+    }
+    let words = |unit: usize| Words::of(board.name(side, unit));
+    board.all_units(side).flat_map(|unit| words(unit).all().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
 /// Free units by layer and numbers.
 fn blocks(board: &Board<'_, '_>) -> BTreeMap<(Option<i128>, Vec<u64>), Block> {
     let mut blocks: BTreeMap<_, Block> = BTreeMap::new();
     for side in [REFERENCE, CANDIDATE] {
-        for unit in board.free_units(side) {
+        let free = board.free_units(side);
+        let mut times: HashMap<&str, usize> = HashMap::new();
+        free.iter().for_each(|unit| *times.entry(&board.unit(side, *unit).name).or_default() += 1);
+        // Of several that are called the same none is more alike than another.
+        for unit in free.into_iter().filter(|unit| times[board.unit(side, *unit).name.as_str()] == 1) {
             let words = Words::of(board.name(side, unit));
             blocks.entry((board.layer(side, unit), words.numbers.clone())).or_default()[side].push((unit, words));
         }
@@ -56,10 +76,13 @@ fn blocks(board: &Board<'_, '_>) -> BTreeMap<(Option<i128>, Vec<u64>), Block> {
 }
 
 /// Of each reference name of a block, the candidates alike enough, by position in the block.
-fn edges(block: &Block, threshold: f64) -> Vec<Vec<(usize, f64)>> {
+fn edges(block: &Block, threshold: f64, known: &[HashSet<String>; 2]) -> Vec<Vec<(usize, f64)>> {
+    let differs = |r: &Words, c: &Words| {
+        r.own(c).iter().any(|word| known[CANDIDATE].contains(*word)) || c.own(r).iter().any(|word| known[REFERENCE].contains(*word))
+    };
     let row = |(_, words): &(usize, Words)| {
         let alike = |(at, (_, other)): (usize, &(usize, Words))| {
-            Some((at, words.similarity(other))).filter(|(_, alike)| *alike > 0.0 && *alike >= threshold)
+            Some((at, words.similarity(other))).filter(|(_, alike)| *alike > 0.0 && *alike >= threshold && !differs(words, other))
         };
         block[CANDIDATE].iter().enumerate().filter_map(alike).collect()
     };
@@ -166,6 +189,32 @@ mod tests {
         let reference = Source::shaped(&[("outer_block_main", &[3])]);
         let candidate = Source::shaped(&[("outer_block_maix", &[4]), ("outer_block_maiy", &[3])]);
         assert_eq!(result(&settings(&[Rule::Fuzzy]), &reference, &candidate).0, ["outer_block_main=outer_block_maiy"]);
+    }
+
+    #[test]
+    fn opposites_and_what_is_made_of_a_tensor_are_never_taken_for_it() {
+        for (one, other) in [
+            ("fake_quant.activation_min_val", "fake_quant.activation_max_val"),
+            ("layers.0.mlp.output", "layers.0.mlp.output.grad"),
+            ("optimizer.state.w.exp_avg", "optimizer.state.w.exp_avg_sq"),
+            ("unet.up_blocks.resnet_conv.weight", "unet.down_blocks.resnet_conv.weight"),
+            ("embed.source_token_embedding.table", "embed.target_token_embedding.table"),
+        ] {
+            assert!(paired(&[Rule::Fuzzy], &[one], &[other]).is_empty(), "{one}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_both_sides_know_is_no_spelling_of_another() {
+        let reference = ["time_text.guidance_embedder.linear_one", "blocks.0.big_wide_norm1.linear"];
+        let candidate = ["time_text.vector_embedder.linear_one", "blocks.0.big_wide_norm1_context.linear"];
+        assert_eq!(paired(&[Rule::Fuzzy], &reference, &candidate).len(), 2, "as long as the other words are new");
+        let [mut r, mut c] = [reference.to_vec(), candidate.to_vec()];
+        r.extend(["blocks.1.context", "vector_in"]);
+        c.extend(["blocks.2.guidance_in"]);
+        assert!(paired(&[Rule::Fuzzy], &r, &c).is_empty());
+        let vit = ["vit.embeddings.cls_token", "vit.embeddings.patch_embeddings.projection.bias"];
+        assert_eq!(paired(&[Rule::Fuzzy], &vit, &["patch_embed.proj.bias", "cls_token"]).len(), 2);
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn fused(board: &Board<'_, '_>) -> Vec<Group> {
     let keys: [Keys; 2] = [REFERENCE, CANDIDATE].map(|side| {
         let mut keys = Keys::new();
         for unit in board.free_units(side).into_iter().filter(|unit| board.name(side, *unit).stage.is_some()) {
-            keys.entry((board.layer(side, unit), board.name(side, unit).key())).or_default().push(unit);
+            keys.entry((board.layer(side, unit), of_experts(board.name(side, unit)).key())).or_default().push(unit);
         }
         keys
     });
@@ -59,7 +59,7 @@ fn fused(board: &Board<'_, '_>) -> Vec<Group> {
 
 /// The parts of a fused tensor on the other side, when all of them are there, once, and this side has none of its own.
 fn split(board: &Board<'_, '_>, keys: &[Keys; 2], side: usize, whole: usize, stage: &str, parts: &[&str]) -> Option<Group> {
-    let name = board.name(side, whole);
+    let name = of_experts(board.name(side, whole));
     let layer = board.layer(side, whole);
     let other = CANDIDATE - side;
     let has = |side: usize, stage: &str| keys[side].get(&(layer, name.key_as(stage))).map_or(&[][..], Vec::as_slice);
@@ -199,6 +199,10 @@ fn with_param(name: &Name) -> Name {
     name
 }
 
+fn of_experts(name: &Name) -> Name {
+    if name.rest.iter().any(|word| word == "experts") { with_param(name) } else { name.clone() }
+}
+
 /// The numbered tensors that this whole holds, number by number.
 fn all_numbers(board: &Board<'_, '_>, side: usize, whole: usize, parts: &Numbered) -> Option<Vec<usize>> {
     let (name, layer) = (with_param(board.name(side, whole)), board.layer(side, whole));
@@ -322,6 +326,16 @@ mod tests {
         assert_eq!(normalized(parts, &[("transformer.h.0.attn.c_attn.bias", &[24])]).len(), 1);
         let heads: &[(&str, &[u64])] = &[("0_query", &[1, 4, 5, 2]), ("0_key", &[1, 2, 5, 2]), ("0_value", &[1, 2, 5, 2])];
         assert_eq!(normalized(heads, &[("0_qkv", &[5, 16])]), ["0_query+0_key+0_value=0_qkv"]);
+    }
+
+    #[test]
+    fn stacks_of_experts_that_are_no_modules_are_fused_too() {
+        let stacks: &[(&str, &[u64])] = &[("blk.0.ffn_gate_exps.weight", &[4, 24, 16]), ("blk.0.ffn_up_exps.weight", &[4, 24, 16])];
+        let fused: &[(&str, &[u64])] = &[("model.layers.0.mlp.experts.gate_up_proj", &[4, 48, 16])];
+        assert_eq!(
+            normalized(stacks, fused),
+            ["blk.0.ffn_gate_exps.weight+blk.0.ffn_up_exps.weight=model.layers.0.mlp.experts.gate_up_proj"]
+        );
     }
 
     #[test]

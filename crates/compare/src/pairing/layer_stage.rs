@@ -3,11 +3,15 @@
 //! Folders before the name should be equal; where that leaves names over, their numbers must be (steps), or one side has no folders at
 //! all, as long as each stage of a layer is there only once. Names that are not of this form take no part.
 
-use super::rules::{Board, CANDIDATE, REFERENCE};
+use super::{
+    rules::{Board, CANDIDATE, REFERENCE},
+    sequence,
+};
 use crate::settings::Rule;
 use twinscope_tensor::order;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
+    sequence::pair(board, Rule::LayerStage);
     let found = board.unique(|side, unit| key(board, side, unit));
     board.take_all(found, Rule::LayerStage, 1.0);
     let found = board.unique(|side, unit| key(board, side, unit).map(|(folder, key)| (numbers(folder), key)));

@@ -8,7 +8,10 @@
 use super::{
     dialects::{self, GateWords},
     families::{self, Place},
+    mmdit,
 };
+use std::borrow::Cow;
+use twinscope_tensor::order;
 
 /// What all names of a side decide about how one of them is read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,25 +26,75 @@ pub(super) struct Reading {
     low_rank: bool,
     /// `torch.export` writes dots as `_` and `p_` (a parameter) or `b_` (a buffer) in front of everything.
     exported: bool,
+    /// Names end with the number of their layer: `attn_out_5`.
+    suffixed: bool,
+    /// Nearly all names say that they are what a module returned (`.output`, `.output.0`), or what it was given: a hook's way to name them.
+    hooked: bool,
+    /// All names end with the number of the call, or of the output, that they are of: `q_proj_0`.
+    first_calls: bool,
+    /// A transformer of pictures and text together, in its authors' words.
+    mmdit: bool,
     gate_words: GateWords,
 }
 
+/// Of ten names so many end with the hook's word where it is the hook's, and so many names there are at least.
+const HOOKED_OF_TEN: usize = 8;
+const FEWEST_HOOKED: usize = 4;
+
+/// The name without what a hook says of its first output. What a module was given, and its further outputs, are other tensors.
+fn returned(name: &str) -> Option<&str> {
+    let stem = name.strip_suffix('0').and_then(|stem| stem.strip_suffix(['.', '_', '/'])).unwrap_or(name);
+    let stem = ["outputs", "output"].iter().find_map(|word| stem.strip_suffix(word))?;
+    stem.strip_suffix(['.', '_', '/', ':']).filter(|stem| !stem.is_empty())
+}
+
+/// The name without the number of the first call.
+fn first_call(name: &str) -> Option<&str> {
+    name.strip_suffix('0')?.strip_suffix(['_', '.', ':', '#']).filter(|stem| !stem.is_empty())
+}
+
+/// Whether a hook may have named it: by what a module was given or returned, numbered or not.
+fn is_hooked(name: &str) -> bool {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let stem = if stem.len() < name.len() { stem.strip_suffix(['.', '_', '/']).unwrap_or(stem) } else { stem };
+    ["output", "outputs", "input", "inputs"].iter().any(|word| stem.ends_with(word))
+}
+
 impl Reading {
-    pub(super) fn of<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+    /// The same, where some side has both an encoder and a decoder.
+    pub(super) fn with_stacks(self, two_stacks: bool) -> Self {
+        Self { two_stacks, ..self }
+    }
+
+    pub(super) fn of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Self {
+        let suffixed = order::Names::of(names.clone()) == order::Names::Suffixed;
         let (mut encoder, mut decoder, mut reading) = (false, false, Self::default());
         let (mut all, mut parameters) = (true, false);
+        let (mut count, mut hooked, mut outputs, mut first_calls) = (0usize, 0usize, 0usize, 0usize);
         for name in names {
-            encoder |= name.contains("encoder") || name.starts_with("enc.");
-            decoder |= name.contains("decoder") || name.starts_with("dec.");
+            count += 1;
+            hooked += usize::from(is_hooked(name));
+            outputs += usize::from(returned(name).is_some());
+            // Of `decoder.sentence_encoder` and `decoder.layers.0.encoder_attn` the first word says which stack it is.
+            match (name.find("encoder"), name.find("decoder")) {
+                (Some(e), Some(d)) => (encoder, decoder) = (encoder || e < d, decoder || d < e),
+                (e, d) => (encoder, decoder) = (encoder || e.is_some(), decoder || d.is_some()),
+            }
+            encoder |= name.starts_with("enc.");
+            decoder |= name.starts_with("dec.");
             reading.four_norms |= name.contains("pre_feedforward") || name.contains("post_ffw_norm");
-            reading.experts |= name.contains("experts") || name.contains("switch_mlp");
+            reading.experts |= name.contains("experts") || name.contains("switch_mlp") || name.contains("mlp.mlp1_");
+            reading.mmdit |= mmdit::shows(name);
+            first_calls += usize::from(first_call(name).is_some());
             reading.low_rank |= name.contains("wkv_a");
             all = all && is_exported(name);
             parameters |= name.starts_with("p_");
             reading.gate_words.see(name);
         }
         reading.exported = all && parameters;
-        Self { two_stacks: encoder && decoder, ..reading }
+        reading.hooked = outputs > 0 && hooked >= FEWEST_HOOKED && hooked * 10 >= count * HOOKED_OF_TEN;
+        reading.first_calls = first_calls == count && count >= FEWEST_HOOKED && !reading.hooked;
+        Self { two_stacks: encoder && decoder, suffixed, ..reading }
     }
 }
 
@@ -66,10 +119,17 @@ pub(super) struct Name {
 impl Name {
     pub(super) fn parse(name: &str, reading: Reading) -> Self {
         let name = if reading.exported && is_exported(name) { &name[2..] } else { name };
+        let name = returned(name).filter(|_| reading.hooked).unwrap_or(name);
+        let name = first_call(name).filter(|_| reading.first_calls).unwrap_or(name);
+        let spoken = if reading.mmdit { mmdit::plain(name) } else { Cow::Borrowed(name) };
+        let name = spoken.as_ref();
         let rewritten = reading.gate_words.plain(name);
         let rewritten = dialects::plain(rewritten.as_deref().unwrap_or(name));
         let name = rewritten.as_ref();
-        let (mut words, layer) = layer(split(name), name);
+        let (mut words, mut layer) = layer(split(name), name);
+        if layer.is_none() && reading.suffixed {
+            layer = words.pop_if(|last| last.bytes().all(|b| b.is_ascii_digit())).and_then(|last| last.parse().ok());
+        }
         drop_wrappers(&mut words);
         let all_layers = layer.is_none() && words.iter().any(|word| word == ALL_LAYERS);
         if all_layers {
@@ -84,7 +144,7 @@ impl Name {
         if param.is_some() {
             words.pop();
         }
-        let (stage, rest) = stage(words, in_layer);
+        let (stage, rest) = stage(words, in_layer, reading.two_stacks);
         let mut parsed = Self { layer, stage, param, all_layers, rest };
         parsed.settle(last.as_deref(), reading);
         // A table of positions that is no module but a parameter itself.
@@ -94,7 +154,7 @@ impl Name {
         {
             parsed.param = Some("weight");
         }
-        let gate = ["mlp.gate", "ffn.gate"]
+        let gate = ["mlp.gate", "ffn.gate", "feed_forward.gate"]
             .iter()
             .any(|gate| name.split_once(gate).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('.')));
         if reading.experts && parsed.stage == Some("mlp_gate") && gate {
@@ -227,7 +287,14 @@ fn layer(words: Vec<Word>, name: &str) -> (Vec<String>, Option<u64>) {
     let number = |text: &str| text.parse::<u64>().ok();
     for at in 0..words.len() {
         let text = words[at].text.as_str();
-        if families::LAYER_WORDS.contains(&text) {
+        // One letter is a layer where it stands for itself: `L5.attn`, `l.5.attn`, not `l2_norm`.
+        let letter = text.strip_prefix('l').filter(|_| words[at].segment);
+        // `h3.attn` is a layer's; `h3` alone is the third of some hidden states.
+        let letter = letter.or_else(|| text.strip_prefix('h').filter(|digits| words[at].segment && words.len() > 1 && !digits.is_empty()));
+        if let Some(layer) = letter.and_then(number) {
+            return (without(words, at, 1), Some(layer));
+        }
+        if families::LAYER_WORDS.contains(&text) || letter == Some("") {
             if let Some(layer) = words.get(at + 1).and_then(|next| number(&next.text)) {
                 return (without(words, at, 2), Some(layer));
             }
@@ -237,13 +304,17 @@ fn layer(words: Vec<Word>, name: &str) -> (Vec<String>, Option<u64>) {
             return (without(words, at, 1), Some(layer));
         }
     }
-    let leading = twinscope_tensor::order::layer_stage(name).and_then(|(layer, _)| {
+    let leading = order::layer_stage(name).and_then(|(layer, _)| {
         let last = name.rsplit(['/', '.']).next()?;
         Some((words.len().checked_sub(split(last).len())?, layer))
     });
     let expert = |at: usize| at > 0 && matches!(words[at - 1].text.as_str(), "expert" | "experts");
-    let own = || words.iter().enumerate().find_map(|(at, word)| Some((at, number(&word.text).filter(|_| word.segment && !expert(at))?)));
-    match leading.or_else(own) {
+    let own = |but: &dyn Fn(usize) -> bool| {
+        words.iter().enumerate().find_map(|(at, word)| Some((at, number(&word.text).filter(|_| word.segment && !expert(at) && !but(at))?)))
+    };
+    // A stage has several layers, where they are numbered too.
+    let staged = |at: usize| at > 0 && words[at - 1].text == "stages";
+    match leading.or_else(|| own(&staged)).or_else(|| own(&|_| false)) {
         Some((at, layer)) => (without(words, at, 1), Some(layer)),
         None => (without(words, 0, 0), None),
     }
@@ -317,6 +388,10 @@ fn simplify(words: Vec<String>) -> Vec<String> {
         };
         match joined {
             Some(joined) => *out.last_mut().expect("there is one") = joined.to_owned(),
+            // What adapters call their two matrices, and the name of the only one.
+            None if plain == "down" && out.last().is_some_and(|last| last == "lora") => out.push("a".to_owned()),
+            None if plain == "up" && out.last().is_some_and(|last| last == "lora") => out.push("b".to_owned()),
+            None if plain == "default" && matches!(out.as_slice(), [.., lora, a] if lora == "lora" && (a == "a" || a == "b")) => {}
             None if plain == "shexp" => out.extend(["shared".to_owned(), "experts".to_owned()]),
             None => out.push(plain.to_owned()),
         }
@@ -366,7 +441,7 @@ fn param(word: &str) -> Option<&'static str> {
 }
 
 /// The first phrase that means a stage, and the words around it. Containers count only as words when nothing in them was understood.
-fn stage(words: Vec<String>, in_layer: bool) -> (Option<&'static str>, Vec<String>) {
+fn stage(words: Vec<String>, in_layer: bool, two_stacks: bool) -> (Option<&'static str>, Vec<String>) {
     let mut place = if in_layer { Place::Layer } else { Place::Top };
     let (mut found, mut rest, mut held) = (None, Vec::new(), Vec::new());
     let mut at = 0;
@@ -375,6 +450,8 @@ fn stage(words: Vec<String>, in_layer: bool) -> (Option<&'static str>, Vec<Strin
         if found.is_none() {
             // A phrase outside the layers is the whole name: `output` is the head, `output.foo` is not known.
             let leaf = families::leaf(place, here).filter(|(len, _)| place != Place::Top || *len == here.len() || rest.is_empty());
+            // The last norm of an encoder is not that of its decoder: which one it is stays a word.
+            let leaf = leaf.filter(|(len, _)| !two_stacks || *len == 1 || !matches!(here[0].as_str(), "encoder" | "decoder"));
             if let Some((len, stage)) = leaf {
                 found = Some(stage);
                 at += len;
@@ -398,6 +475,23 @@ fn stage(words: Vec<String>, in_layer: bool) -> (Option<&'static str>, Vec<Strin
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn layers_are_read_however_their_number_is_written() {
+        use crate::{pairing::testing::paired, settings::Rule};
+        let parts = ["attn_out", "mlp_act", "post_norm", "q"];
+        let named = |style: &str| {
+            let of = |number: usize, part: &str| style.replace("{}", &number.to_string()).replace("{p}", part);
+            (0..3).flat_map(|number| parts.map(|part| of(number, part))).collect::<Vec<String>>()
+        };
+        let reference = named("model.layers.{}.{p}");
+        for style in ["layer{}_{p}", "block_{}/{p}", "L{}.{p}", "l.{}.{p}", "{p}_{}", "{p}-{}", "blocks.{}.hook_{p}", "layers[{}].{p}"] {
+            let candidate = named(style);
+            let expected: Vec<String> = reference.iter().zip(&candidate).map(|(r, c)| format!("{r}={c}")).collect();
+            let [r, c] = [&reference, &candidate].map(|names| names.iter().map(String::as_str).collect::<Vec<&str>>());
+            assert_eq!(paired(&[Rule::Normalized], &r, &c), expected);
+        }
+    }
+
     use super::*;
 
     fn canonical(name: &str) -> String {
@@ -673,6 +767,35 @@ mod tests {
             let theirs = Name::parse(hugging_face, Reading { experts: true, ..Reading::default() });
             assert_eq!(Name::parse(own, reading).key(), theirs.key(), "{own}");
         }
+    }
+
+    #[test]
+    fn what_a_hook_says_of_outputs_is_no_part_of_the_name() {
+        let names =
+            ["model.layers.0.self_attn.q_proj.output.0", "model.layers.0.self_attn.output.0", "lm_head.output.0", "lm_head.input.0"];
+        let reading = Reading::of(names.into_iter());
+        for (hooked, plain) in
+            names.into_iter().zip(["model.layers.0.self_attn.q_proj", "model.layers.0.self_attn", "lm_head", "lm_head.input.0"])
+        {
+            assert_eq!(Name::parse(hooked, reading), Name::parse(plain, Reading::default()), "{hooked}");
+        }
+        let bert = ["layer.0.attention.output", "layer.0.output", "layer.0.attention.self", "layer.0.intermediate", "pooler"];
+        assert!(!Reading::of(bert.into_iter()).hooked, "a module of that name");
+    }
+
+    #[test]
+    fn wrapped_parameters_and_short_names_are_read() {
+        all_are(
+            "3:|attn_q|weight",
+            &[
+                "base_model.model.model.layers.3.self_attn.q_proj.base_layer.weight",
+                "model.layers.3.self_attn.q_proj.weight_orig",
+                "model.layers.3.self_attn.q_proj.parametrizations.weight.original",
+                "blocks.3.attn.W_Q",
+                "h3/attn/q/w",
+            ],
+        );
+        assert_eq!(canonical("h3"), "-:h3||");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use super::{
     groups,
     names::Name,
+    prefixes::shared_prefix,
     rules::{Board, CANDIDATE, REFERENCE},
     shape,
 };
@@ -15,7 +16,8 @@ use crate::settings::Rule;
 pub(super) fn pair(board: &mut Board<'_, '_>) {
     groups::pair(board);
     let found = board.unique(|side, unit| Some((board.layer(side, unit), board.name(side, unit).key())));
-    board.take_all(found, Rule::Normalized, 0.95);
+    let score = if board.is_stripped() { 0.9 } else { 0.95 };
+    board.take_all(found, Rule::Normalized, score);
     // What is called `fc1` on one side and `gate_up` on the other, when both are as large.
     let mut found = board.unique(|side, unit| {
         let name = board.name(side, unit);
@@ -29,6 +31,8 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
     });
     board.take_all(found, Rule::Normalized, 0.9);
     after_the_sum(board);
+    lone_norms(board);
+    last_projections(board);
     for side in [REFERENCE, CANDIDATE] {
         without_prefix(board, side);
     }
@@ -48,6 +52,68 @@ fn after_the_sum(board: &mut Board<'_, '_>) {
             _ => return None,
         };
         Some((board.layer(side, unit)?, name.key_as(stage)))
+    });
+    board.take_all(found, Rule::Normalized, 0.85);
+}
+
+/// A layer's `norm` that is called nothing else: the first where its side calls another one the second, and the other way round; where it is the
+/// only one on its side, the only one of the other.
+fn lone_norms(board: &mut Board<'_, '_>) {
+    let is_bare = |name: &Name| name.layer.is_some() && name.stage.is_none() && name.rest == ["norm"];
+    let sides = [REFERENCE, CANDIDATE].map(|side| {
+        let names = || board.all_units(side).map(|unit| board.name(side, unit)).filter(|name| name.layer.is_some());
+        let has = |stage: &str| names().any(|name| name.stage == Some(stage));
+        (names().any(is_bare), [has("norm1"), has("norm2")])
+    });
+    if sides[REFERENCE].0 == sides[CANDIDATE].0 {
+        return;
+    }
+    let stage_of = |side: usize| match (sides[side].1, sides[CANDIDATE - side].1) {
+        ([false, true], _) | ([false, false], [true, false]) => Some("norm1"),
+        ([true, false], _) | ([false, false], [false, true]) => Some("norm2"),
+        _ => None,
+    };
+    let found = board.unique(|side, unit| {
+        let name = board.name(side, unit);
+        match name.stage {
+            Some(stage @ ("norm1" | "norm2")) => Some((board.layer(side, unit)?, stage, name.rest.clone(), name.param)),
+            _ if is_bare(name) => Some((board.layer(side, unit)?, stage_of(side)?, Vec::new(), name.param)),
+            _ => None,
+        }
+    });
+    board.take_all(found, Rule::Normalized, 0.85);
+}
+
+/// What attention or a feed-forward returns is what its last projection does, where a side has only one of the two.
+fn last_projections(board: &mut Board<'_, '_>) {
+    let is_computed = |name: &&Name| name.layer.is_some() && name.param.is_none();
+    let knows = |side: usize, stage: &str, word: &str| {
+        let names = || board.all_units(side).map(|unit| board.name(side, unit)).filter(is_computed);
+        (
+            names().any(|name| name.stage == Some(stage) && name.rest.is_empty()),
+            names().any(|name| name.stage.is_none() && name.rest == [word]),
+        )
+    };
+    let one_each = |(stage, word): &(&str, &str)| {
+        matches!(
+            (knows(REFERENCE, stage, word), knows(CANDIDATE, stage, word)),
+            ((true, false), (false, true)) | ((false, true), (true, false))
+        )
+    };
+    let asked: Vec<&str> =
+        [("attn_o", "attn"), ("mlp_down", "mlp")].iter().filter(|both| one_each(both)).map(|(stage, _)| *stage).collect();
+    if asked.is_empty() {
+        return;
+    }
+    let found = board.unique(|side, unit| {
+        let name = board.name(side, unit);
+        let stage = match (name.stage, name.rest.as_slice()) {
+            (Some(stage @ ("attn_o" | "mlp_down")), []) => stage,
+            (None, [word]) if word == "attn" => "attn_o",
+            (None, [word]) if word == "mlp" => "mlp_down",
+            _ => return None,
+        };
+        Some((board.layer(side, unit).filter(|_| name.param.is_none() && asked.contains(&stage))?, stage))
     });
     board.take_all(found, Rule::Normalized, 0.85);
 }
@@ -76,13 +142,6 @@ fn without_prefix(board: &mut Board<'_, '_>, side: usize) {
     }
 }
 
-/// What both begin with, up to the last separator.
-fn shared_prefix<'n>(one: &'n str, other: &'n str) -> &'n str {
-    let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
-    let end = one.as_bytes()[..same].iter().rposition(|byte| matches!(byte, b'.' | b'/')).map_or(0, |at| at + 1);
-    &one[..end]
-}
-
 #[cfg(test)]
 mod tests {
     use crate::{pairing::testing::*, settings::Rule};
@@ -103,6 +162,28 @@ mod tests {
         let torch = ["encoder.layers.0.norm1.weight", "encoder.layers.0.norm2.weight"];
         let expected: Vec<String> = hugging_face.iter().zip(torch).map(|(a, b)| format!("{a}={b}")).collect();
         assert_eq!(paired(&[Rule::Normalized], &hugging_face, &torch), expected);
+    }
+
+    #[test]
+    fn a_norm_that_is_called_nothing_else_is_the_one_that_is_left() {
+        let only = (["backbone.layers.0.norm.weight", "backbone.layers.0.x"], ["blk.0.attn_norm.weight", "blk.0.y"]);
+        assert_eq!(paired(&[Rule::Normalized], &only.0, &only.1), ["backbone.layers.0.norm.weight=blk.0.attn_norm.weight"]);
+        let esm = ["esm.encoder.layer.0.attention.LayerNorm.weight", "esm.encoder.layer.0.LayerNorm.weight"];
+        let fair = ["layers.0.self_attn_layer_norm.weight", "layers.0.final_layer_norm.weight"];
+        let expected: Vec<String> = esm.iter().zip(fair).map(|(a, b)| format!("{a}={b}")).collect();
+        assert_eq!(paired(&[Rule::Normalized], &esm, &fair), expected);
+        // Not the one that the other side has left.
+        assert!(paired(&[Rule::Normalized], &[esm[1], "esm.encoder.layer.1.attention.LayerNorm.weight"], &[fair[0]]).is_empty());
+    }
+
+    #[test]
+    fn a_feed_forward_returns_what_its_last_projection_does() {
+        assert_eq!(
+            paired(&[Rule::Normalized], &["model.layers.0.mlp.down_proj"], &["ffn_out-0"]),
+            ["model.layers.0.mlp.down_proj=ffn_out-0"]
+        );
+        let both = ["model.layers.0.mlp.down_proj", "model.layers.0.mlp"];
+        assert_eq!(paired(&[Rule::Normalized], &both, &["blk.0.mlp"]), ["model.layers.0.mlp=blk.0.mlp"]);
     }
 
     #[test]

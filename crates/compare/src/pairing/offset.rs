@@ -1,8 +1,9 @@
 //! A constant difference between the two sides' layer numbers.
 //!
-//! An offset other than zero is believed only when it pairs more names than zero does, and more than every other offset: a part of a
-//! run's layers is no shifted run. What speaks for an offset is the number of equal names in layers that far apart; the shapes must not
-//! speak against it.
+//! An offset other than zero is believed only when it pairs more names than zero does, and more than every other offset, and leaves no more
+//! layers without a counterpart: a part of a run's layers is no shifted run, and two runs with the same layers are not shifted because each of
+//! them lacks other tensors. What speaks for an offset is the number of equal names in layers that far apart; the shapes must not speak
+//! against it.
 
 use super::{
     pattern::Compiled,
@@ -32,10 +33,18 @@ pub(super) fn find(board: &Board<'_, '_>) -> i64 {
     let used = board.settings.patterns.iter().filter(|_| board.settings.rules.contains(&Rule::Pattern));
     let patterns: Vec<Compiled> = used.filter_map(|pattern| Compiled::new(pattern).ok()).collect();
     let [reference, candidate] = [REFERENCE, CANDIDATE].map(|side| layers(board, side, &patterns));
-    let mut best = (0, count(&reference, &candidate, 0));
+    let shared = [(&reference, &candidate), (&candidate, &reference)].map(|(own, other)| shared_layers(own, other));
+    let met =
+        |offset: i64| shared[0].iter().filter(|layer| layer.checked_add(offset).is_some_and(|layer| shared[1].contains(&layer))).count();
+    let met_unshifted = met(0);
+    let score = |offset: i64| {
+        let (names, shapes) = count(&reference, &candidate, offset);
+        (names, met(offset), shapes)
+    };
+    let mut best = (0, score(0));
     let mut tied = false;
-    for offset in offsets(&reference, &candidate) {
-        let score = count(&reference, &candidate, offset);
+    for offset in offsets(&reference, &candidate).into_iter().filter(|offset| met(*offset) >= met_unshifted) {
+        let score = score(offset);
         if score > best.1 {
             (best, tied) = ((offset, score), false);
         } else if score == best.1 && best.0 != 0 && offset != best.0 {
@@ -84,6 +93,11 @@ fn layer(board: &Board<'_, '_>, side: usize, unit: usize, patterns: &[Compiled])
     })
 }
 
+/// The layers of names that the other side has too.
+fn shared_layers(own: &Layers, other: &Layers) -> BTreeSet<i64> {
+    own.iter().filter(|(name, _)| other.contains_key(*name)).flat_map(|(_, layers)| layers.keys().copied()).collect()
+}
+
 /// Offsets worth trying.
 fn offsets(reference: &Layers, candidate: &Layers) -> Vec<i64> {
     let all = |layers: &Layers| layers.values().flat_map(|layers| layers.keys().copied()).collect::<BTreeSet<i64>>();
@@ -114,4 +128,28 @@ fn count(reference: &Layers, candidate: &Layers, offset: i64) -> (usize, usize) 
         }
     }
     score
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        pairing::testing::{names, paired_with, settings},
+        settings::Rule,
+    };
+
+    #[test]
+    fn two_runs_with_the_same_layers_are_not_shifted_by_what_each_lacks() {
+        let reference = names(&["layers.0.a", "layers.1.b", "layers.1.c", "layers.2.b", "layers.2.c", "layers.0.d"]);
+        let candidate = names(&["model.layers.0.b", "model.layers.0.c", "model.layers.1.b", "model.layers.1.c", "model.layers.2.d"]);
+        let (_, pairing) = paired_with(&settings(&[Rule::Normalized]), &reference, &candidate);
+        assert_eq!(pairing.layer_offset, 0);
+    }
+
+    #[test]
+    fn of_two_offsets_that_pair_as_many_names_the_one_that_meets_more_layers_counts() {
+        let reference = names(&["layers.0.a", "layers.1.b", "layers.2.c", "layers.2.d"]);
+        let candidate = names(&["blk.2.a", "blk.2.b", "blk.3.c", "blk.3.d", "blk.4.c", "blk.3.b"]);
+        let (_, pairing) = paired_with(&settings(&[Rule::Normalized]), &reference, &candidate);
+        assert_eq!(pairing.layer_offset, 2);
+    }
 }

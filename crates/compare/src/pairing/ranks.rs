@@ -1,12 +1,13 @@
-//! Ranks: read from names and folders (`rank0/`, `_rank_0`, `.rank0.`, `tp0`, `TP0_PP0`, `mp_rank_00`) and from what a run recorded.
+//! Ranks: read from names and folders (`rank0/`, `_rank_0`, `.rank0.`, `tp0`, `TP0_PP0`, `cp1_tp0`, `mp_rank_00`, `_tp_rank_1_of_4`,
+//! `shard_3`) and from what a run recorded.
 //!
 //! The shards of one tensor become one [`Unit`], so that every rule pairs whole tensors and knows nothing of ranks.
 
-use super::names::Name;
+use super::{families::LAYER_WORDS, names::Name};
 use crate::{layout::Parts, settings::Rule, side::Item};
 use std::{
     cell::OnceCell,
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
 };
 
 /// What rules pair: one item, or one tensor's shards in the order of their ranks.
@@ -15,56 +16,156 @@ pub(super) struct Unit {
     /// Without ranks, where they could be taken out.
     pub(super) name: String,
     pub(super) items: Vec<usize>,
+    /// The rank of each item; empty where none is known.
+    pub(super) ranks: Vec<u64>,
     pub(super) parsed: OnceCell<Name>,
 }
 
 impl Unit {
-    fn new(name: String, items: Vec<usize>) -> Self {
-        Self { name, items, parsed: OnceCell::new() }
+    fn new(name: String, items: Vec<usize>, ranks: Vec<u64>) -> Self {
+        Self { name, items, ranks, parsed: OnceCell::new() }
     }
 }
 
 /// A name without its ranks.
 #[derive(Debug, PartialEq, Eq)]
 struct Placed {
-    /// Without the tensor-parallel rank.
+    /// Without the tensor-parallel rank and that of the context.
     name: String,
-    /// Without any coordinate: pipeline, data, context and expert ranks and process numbers as well.
+    /// Without any coordinate: pipeline, data and expert ranks and process numbers as well.
     bare: String,
     rank: Option<u64>,
+    /// Which part of the sequence.
+    context: Option<u64>,
+    /// The stage of the pipeline.
+    stage: Option<u64>,
 }
+
+impl Placed {
+    /// What tells the shards of one tensor apart.
+    fn place(&self) -> Place {
+        (self.rank, self.context)
+    }
+}
+
+type Place = (Option<u64>, Option<u64>);
 
 /// The units of the items that are free, in the order of their first item.
 pub(super) fn units(items: &[Item], free: impl Fn(usize) -> bool) -> Vec<Unit> {
     let at: Vec<usize> = (0..items.len()).filter(|at| free(*at)).collect();
     let placed: Vec<Option<Placed>> = at.iter().map(|at| place(&items[*at])).collect();
     if placed.iter().all(Option::is_none) {
-        return at.into_iter().map(|at| Unit::new(items[at].name.clone(), vec![at])).collect();
+        return at.into_iter().map(|at| Unit::new(items[at].name.clone(), vec![at], Vec::new())).collect();
     }
     // Pipeline and other coordinates go too, as long as that leaves every name one tensor.
     let full = |i: usize| items[at[i]].name.as_str();
-    let bare = |i: usize| placed[i].as_ref().map_or((full(i), None), |p| (p.bare.as_str(), p.rank));
+    let bare = |i: usize| placed[i].as_ref().map_or((full(i), (None, None)), |p| (p.bare.as_str(), p.place()));
     let mut seen = HashSet::new();
     let all_bare = (0..at.len()).all(|i| seen.insert(bare(i)));
-    let stem = |i: usize| placed[i].as_ref().map_or(full(i), |p| if all_bare { &p.bare } else { &p.name });
+    let through = if all_bare { HashMap::new() } else { counted_through(&placed) };
+    let stem = |i: usize| match (&placed[i], through.get(&i)) {
+        (_, Some(counted)) => counted.as_str(),
+        (Some(p), None) => {
+            if all_bare {
+                &p.bare
+            } else {
+                &p.name
+            }
+        }
+        (None, None) => full(i),
+    };
     let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
     (0..at.len()).for_each(|i| groups.entry(stem(i)).or_default().push(i));
-    let rank = |i: usize| placed[i].as_ref().and_then(|p| p.rank);
+    let place = |i: usize| placed[i].as_ref().map_or((None, None), Placed::place);
     let mut units = Vec::with_capacity(groups.len());
     for (name, mut group) in groups {
-        group.sort_by_key(|i| (rank(*i), *i));
+        group.sort_by_key(|i| (place(*i), *i));
         let one_tensor = group.windows(2).all(|two| {
             let (a, b) = (&items[at[two[0]]], &items[at[two[1]]]);
-            rank(two[0]).is_some() && rank(two[0]) < rank(two[1]) && a.dtype == b.dtype && a.shape.rank() == b.shape.rank()
+            let [before, after] = [place(two[0]), place(two[1])];
+            before != (None, None) && before < after && a.dtype == b.dtype && a.shape.rank() == b.shape.rank()
         });
-        if one_tensor {
-            units.push(Unit::new(name.to_owned(), group.into_iter().map(|i| at[i]).collect()));
+        let places: Vec<Place> = group.iter().map(|i| place(*i)).collect();
+        if let Some(ranks) = counted(&places).filter(|_| one_tensor) {
+            units.push(Unit::new(name.to_owned(), group.into_iter().map(|i| at[i]).collect(), ranks));
         } else {
-            units.extend(group.into_iter().map(|i| Unit::new(full(i).to_owned(), vec![at[i]])));
+            units.extend(group.into_iter().map(|i| Unit::new(full(i).to_owned(), vec![at[i]], Vec::new())));
         }
     }
     units.sort_by_key(|unit| unit.items.iter().min().copied());
     units
+}
+
+/// One number for each of these places, which are in order: the rank where there are no others, else counted through a grid of which nothing is
+/// missing. None at all for what has no place.
+fn counted(places: &[Place]) -> Option<Vec<u64>> {
+    let contexts: BTreeSet<Option<u64>> = places.iter().map(|place| place.1).collect();
+    let ranks: BTreeSet<Option<u64>> = places.iter().map(|place| place.0).collect();
+    if contexts.len() == 1 || ranks.len() == 1 {
+        return Some(places.iter().filter_map(|(rank, context)| if contexts.len() == 1 { rank.or(*context) } else { *context }).collect());
+    }
+    let whole = contexts.len() * ranks.len() == places.len() && !contexts.contains(&None) && !ranks.contains(&None);
+    whole.then(|| (0..places.len() as u64).collect())
+}
+
+/// Where every stage of a pipeline counts its layers from zero: the names without the stage and with the layers counted through, as far as
+/// that leaves each of them one tensor's.
+fn counted_through(placed: &[Option<Placed>]) -> HashMap<usize, String> {
+    let mut depths: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut first: HashMap<u64, u64> = HashMap::new();
+    for (placed, stage) in placed.iter().flatten().filter_map(|placed| Some((placed, placed.stage?))) {
+        let Some((_, layer)) = numbered_layer(&placed.bare) else { continue };
+        let depth = depths.entry(stage).or_default();
+        *depth = (*depth).max(layer.saturating_add(1));
+        let least = first.entry(stage).or_insert(layer);
+        *least = (*least).min(layer);
+    }
+    // Only where it must be so: some stage after the first begins with layer zero again.
+    let whole = depths.keys().copied().eq(0..depths.len() as u64) && depths.len() > 1 && first.values().all(|least| *least == 0);
+    if !whole {
+        return HashMap::new();
+    }
+    let before = |stage: u64| depths.range(..stage).fold(0u64, |sum, (_, depth)| sum.saturating_add(*depth));
+    let counted = |placed: &Placed| -> Option<String> {
+        let Some((digits, layer)) = numbered_layer(&placed.bare) else { return Some(placed.bare.clone()) };
+        let (start, end) = (&placed.bare[..digits.start], &placed.bare[digits.end..]);
+        Some(format!("{start}{}{end}", layer.checked_add(before(placed.stage?))?))
+    };
+    let names: Vec<Option<String>> = placed.iter().map(|placed| placed.as_ref().and_then(counted)).collect();
+    let mut times: HashMap<(&str, Place), usize> = HashMap::new();
+    let key = |i: usize| names[i].as_deref().map(|name| (name, placed[i].as_ref().map_or((None, None), Placed::place)));
+    (0..names.len()).filter_map(key).for_each(|key| *times.entry(key).or_default() += 1);
+    let once = |i: &usize| key(*i).is_some_and(|key| times[&key] == 1);
+    (0..names.len()).filter(once).filter_map(|i| Some((i, names[i].clone()?))).collect()
+}
+
+/// The number behind the word for a layer: where its digits are, and the number.
+fn numbered_layer(name: &str) -> Option<(std::ops::Range<usize>, u64)> {
+    let mut at = 0;
+    let mut word_before = false;
+    for token in tokens(name) {
+        at += token.separator.len();
+        let end = at + token.text.len();
+        if word_before && let Ok(layer) = token.text.parse() {
+            return Some((at..end, layer));
+        }
+        word_before = LAYER_WORDS.contains(&token.text);
+        at = end;
+    }
+    None
+}
+
+/// Whether a rank is part of an item's name: a run of one process is rank 0 of nothing else.
+pub(crate) fn names_rank(item: &Item) -> bool {
+    parse(&item.name).is_some_and(|placed| placed.place() != (None, None))
+}
+
+/// The rank that a name or a run says an item is of. None where it is one of a grid: of that nothing is missing.
+pub(crate) fn rank_of(item: &Item) -> Option<u64> {
+    match place(item)?.place() {
+        (Some(_), Some(_)) => None,
+        (rank, context) => rank.or(context),
+    }
 }
 
 /// What several items of one side of a pair are to each other: shards of one name, or the tensors that the other side has fused into one.
@@ -97,7 +198,7 @@ fn place(item: &Item) -> Option<Placed> {
         let rank = ["tp_rank", "rank"].iter().find_map(|key| meta.get(*key)?.as_u64())?;
         // Two ranks' tensors of one name were told apart by `#2`.
         let stem = item.name.rsplit_once('#').filter(|(_, n)| n.parse::<u32>().is_ok()).map_or(item.name.as_str(), |(stem, _)| stem);
-        Some(Placed { name: stem.to_owned(), bare: stem.to_owned(), rank: Some(rank) })
+        Some(Placed { name: stem.to_owned(), bare: stem.to_owned(), rank: Some(rank), context: None, stage: None })
     })
 }
 
@@ -105,6 +206,8 @@ fn place(item: &Item) -> Option<Placed> {
 enum Coordinate {
     Tensor,
     Global,
+    Pipeline,
+    Context,
     Other,
 }
 
@@ -115,10 +218,10 @@ fn parse(name: &str) -> Option<Placed> {
     }
     let tokens = tokens(name);
     let mut marks: Vec<Option<Coordinate>> = vec![None; tokens.len()];
-    let (mut tensor, mut global, mut any) = (None, None, false);
+    let (mut tensor, mut global, mut stage, mut context, mut any) = (None, None, None, None, false);
     let mut at = 0;
     while at < tokens.len() {
-        let Some((mut kind, number, len)) = coordinate(&tokens[at..]) else {
+        let Some((mut kind, number, mut len)) = coordinate(&tokens[at..]) else {
             at += 1;
             continue;
         };
@@ -131,7 +234,16 @@ fn parse(name: &str) -> Option<Placed> {
         match kind {
             Coordinate::Tensor => tensor = tensor.or(Some(number)),
             Coordinate::Global => global = global.or(Some(number)),
+            Coordinate::Pipeline => stage = stage.or(Some(number)),
+            Coordinate::Context => context = context.or(Some(number)),
             Coordinate::Other => {}
+        }
+        // `_1_of_4`: how many there are is no part of the name either.
+        if let [of, count, ..] = &tokens[at + len..]
+            && of.text.eq_ignore_ascii_case("of")
+            && count.text.parse::<u64>().is_ok()
+        {
+            len += 2;
         }
         marks[from..at + len].fill(Some(kind));
         any = true;
@@ -140,8 +252,11 @@ fn parse(name: &str) -> Option<Placed> {
     if !any {
         return None;
     }
-    // With a tensor-parallel rank, the global one says nothing more about shards of one tensor than the other coordinates.
-    let is_rank = |kind: Coordinate| kind == Coordinate::Tensor || kind == Coordinate::Global && tensor.is_none();
+    // With a tensor-parallel rank, the global one says nothing more about shards of one tensor than the other coordinates; without, it says
+    // all that the context does.
+    let context = context.filter(|_| tensor.is_some() || global.is_none());
+    let is_rank =
+        |kind: Coordinate| matches!(kind, Coordinate::Tensor | Coordinate::Context) || kind == Coordinate::Global && tensor.is_none();
     let keep = |kept: &dyn Fn(Option<Coordinate>) -> bool| {
         let mut out = String::with_capacity(name.len());
         for (token, _) in tokens.iter().zip(&marks).filter(|(_, mark)| kept(**mark)) {
@@ -152,7 +267,8 @@ fn parse(name: &str) -> Option<Placed> {
         }
         out
     };
-    Some(Placed { name: keep(&|mark| !mark.is_some_and(is_rank)), bare: keep(&|mark| mark.is_none()), rank: tensor.or(global) })
+    let (name, bare) = (keep(&|mark| !mark.is_some_and(is_rank)), keep(&|mark| mark.is_none()));
+    Some(Placed { name, bare, rank: tensor.or(global), context, stage })
 }
 
 /// Whether the letters of a coordinate are there at all; spares taking most names apart.
@@ -160,6 +276,8 @@ fn may_have(name: &[u8]) -> bool {
     name.windows(2).any(|two| match two[1] {
         b'p' | b'P' => matches!(two[0] | 0x20, b't' | b'm' | b'p' | b'd' | b'e' | b'c'),
         b'k' | b'K' => two[0] | 0x20 == b'n',
+        // `shard`
+        b'd' | b'D' => two[0] | 0x20 == b'r',
         _ => false,
     })
 }
@@ -189,10 +307,14 @@ fn word(text: &str) -> Option<Coordinate> {
     let is = |word: &&str| text.eq_ignore_ascii_case(word);
     if ["tp", "mp"].iter().any(is) {
         Some(Coordinate::Tensor)
-    } else if ["pp", "dp", "ep", "cp", "pid"].iter().any(is) {
+    } else if text.eq_ignore_ascii_case("pp") {
+        Some(Coordinate::Pipeline)
+    } else if text.eq_ignore_ascii_case("cp") {
+        Some(Coordinate::Context)
+    } else if ["dp", "ep", "pid"].iter().any(is) {
         Some(Coordinate::Other)
     } else {
-        text.eq_ignore_ascii_case("rank").then_some(Coordinate::Global)
+        ["rank", "shard"].iter().any(is).then_some(Coordinate::Global)
     }
 }
 
@@ -200,7 +322,7 @@ fn word(text: &str) -> Option<Coordinate> {
 fn coordinate(tokens: &[Token<'_>]) -> Option<(Coordinate, u64, usize)> {
     let text = tokens[0].text;
     // Most words are none; this costs a comparison.
-    if !matches!(text.as_bytes().first()?.to_ascii_lowercase(), b'r' | b't' | b'm' | b'p' | b'd' | b'e' | b'c') {
+    if !matches!(text.as_bytes().first()?.to_ascii_lowercase(), b'r' | b't' | b'm' | b'p' | b'd' | b'e' | b'c' | b's') {
         return None;
     }
     let letters = text.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -231,6 +353,9 @@ mod tests {
             ("mp_rank_00_model_states.module.x", "model_states.module.x", 0),
             ("tp_rank_1/x", "x", 1),
             ("rank=2/x", "x", 2),
+            ("x.weight_tp_rank_1_of_4", "x.weight", 1),
+            ("shard_3/x", "x", 3),
+            ("x_shard_1_of_2", "x", 1),
         ] {
             let placed = parse(name).unwrap_or_else(|| panic!("{name}"));
             assert_eq!((placed.bare.as_str(), placed.rank), (bare, Some(rank)), "{name}");
@@ -239,9 +364,49 @@ mod tests {
 
     #[test]
     fn words_that_only_look_like_ranks_are_none() {
-        for name in ["x.weight", "ranking.weight", "layers.0.mlp.w1", "rank.weight", "tpx0", "step-1/x", "top0", "0_query", ""] {
+        for name in [
+            "x.weight",
+            "ranking.weight",
+            "layers.0.mlp.w1",
+            "rank.weight",
+            "tpx0",
+            "step-1/x",
+            "top0",
+            "0_query",
+            "sharded0",
+            "x.hard_1",
+            "",
+        ] {
             assert_eq!(parse(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn layers_that_every_stage_of_a_pipeline_counts_from_zero_are_counted_through() {
+        use crate::pairing::testing::paired;
+        let whole = ["embed.weight", "layers.0.w", "layers.1.w", "layers.2.w", "layers.3.w", "head.weight"];
+        let staged = ["pp0/embed.weight", "pp0/layers.0.w", "pp0/layers.1.w", "pp1/layers.0.w", "pp1/layers.1.w", "pp1/head.weight"];
+        let expected: Vec<String> = whole.iter().zip(staged).map(|(a, b)| format!("{a}={b}")).collect();
+        assert_eq!(paired(&[Rule::Exact], &whole, &staged), expected);
+        // Stages that go on counting are as they were, and an embedding that two stages have is told by its stage.
+        let on = ["pp0/layers.0.w", "pp0/layers.1.w", "pp1/layers.2.w", "pp1/layers.3.w", "pp0/embed.weight", "pp1/embed.weight"];
+        assert_eq!(
+            paired(&[Rule::Exact], &["layers.0.w", "layers.3.w"], &on[..4]),
+            ["layers.0.w=pp0/layers.0.w", "layers.3.w=pp1/layers.3.w"]
+        );
+        let tied = [&staged[..], &["pp1/embed.weight"]].concat();
+        assert_eq!(paired(&[Rule::Exact], &whole[1..5], &tied).len(), 4);
+    }
+
+    #[test]
+    fn ranks_of_the_context_are_shards_of_the_sequence_and_a_grid_with_those_of_the_tensor() {
+        use crate::pairing::testing::paired;
+        assert_eq!(paired(&[Rule::Exact], &["x"], &["cp1/x", "cp0/x"]), ["x=cp0/x+cp1/x"]);
+        let grid = ["cp0_tp0/x", "cp0_tp1/x", "cp1_tp0/x", "cp1_tp1/x"];
+        assert_eq!(paired(&[Rule::Exact], &["x"], &grid), ["x=cp0_tp0/x+cp1_tp0/x+cp0_tp1/x+cp1_tp1/x"]);
+        // Of a grid that is not whole nobody knows what is where.
+        assert_eq!(paired(&[Rule::Exact], &["x"], &grid[..3]), [""; 0]);
+        assert_eq!(parse("rank3_cp1/x").unwrap().place(), (Some(3), None));
     }
 
     #[test]

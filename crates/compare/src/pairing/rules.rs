@@ -3,20 +3,30 @@
 use super::{
     Leftover, Pair, PairError, Pairing, Turned, exact, fuzzy, layer_stage, leftovers,
     names::{Name, Reading},
-    normalized, offset, pattern, plugin,
+    normalized, offset, onnx, pattern, plugin, prefixes,
     ranks::{self, Unit},
-    shape, values,
+    shape,
+    sketch::Sketch,
+    values,
 };
 use crate::{
     Settings,
     settings::Rule,
     side::{Item, Side},
 };
-use std::{cell::OnceCell, collections::HashMap, hash::Hash};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeSet, HashMap, HashSet},
+    hash::Hash,
+};
+use twinscope_tensor::order;
 
 /// Index of a side in every array of two.
 pub(super) const REFERENCE: usize = 0;
 pub(super) const CANDIDATE: usize = 1;
+
+/// Tensors of which the first two ranks are read to tell shards from copies.
+const SHARDS_LOOKED_AT: usize = 16;
 
 pub(super) fn apply(rule: Rule, board: &mut Board<'_, '_>) -> Result<(), PairError> {
     match rule {
@@ -41,18 +51,64 @@ pub(super) struct Board<'a, 's> {
     /// Candidate layer minus reference layer.
     pub(super) offset: i64,
     free: [Vec<bool>; 2],
+    counts: [Counts; 2],
     units: [Vec<Unit>; 2],
-    reading: OnceCell<[Reading; 2]>,
+    reading: OnceCell<[NamesOfSide; 2]>,
+    /// Both sides are cut alike, and one lacks ranks that the other has.
+    lacks_ranks: bool,
     pub(super) pairs: Vec<Pair>,
 }
 
 impl<'a, 's> Board<'a, 's> {
     pub(super) fn new(sides: [&'a Side<'s>; 2], settings: &'a Settings) -> Self {
         let free = sides.map(|side| vec![true; side.items().len()]);
-        let mut board =
-            Self { sides, settings, offset: 0, free, units: [Vec::new(), Vec::new()], reading: OnceCell::new(), pairs: Vec::new() };
+        let units = [Vec::new(), Vec::new()];
+        let mut board = Self {
+            sides,
+            settings,
+            offset: 0,
+            free,
+            counts: [Counts::None; 2],
+            units,
+            reading: OnceCell::new(),
+            lacks_ranks: false,
+            pairs: Vec::new(),
+        };
         board.regroup();
+        board.counts = Counts::of([REFERENCE, CANDIDATE].map(|side| &*board.units[side]));
+        if board.counts != [Counts::None; 2] {
+            board.regroup();
+        }
+        board.lacks_ranks = board.lacks_ranks();
         board
+    }
+
+    /// Whether both sides hold shards of the same sizes, but not of the same ranks: a rank that was not recorded, not another way to cut.
+    /// Replicas of whole tensors look alike by their shapes, so the values of the first two ranks are asked.
+    fn lacks_ranks(&self) -> bool {
+        let ranks = [REFERENCE, CANDIDATE]
+            .map(|side| self.units[side].iter().flat_map(|unit| unit.ranks.iter().copied()).collect::<BTreeSet<u64>>());
+        if ranks.iter().any(BTreeSet::is_empty) || ranks[REFERENCE] == ranks[CANDIDATE] || ranks[REFERENCE].is_disjoint(&ranks[CANDIDATE]) {
+            return false;
+        }
+        let both = self.unique(|side, unit| Some((self.name(side, unit).layer, self.name(side, unit).key())));
+        let alike = |(r, c): &(usize, usize)| {
+            let dims = |side: usize, unit: usize| self.units[side][unit].items.iter().map(move |item| self.items(side)[*item].shape.dims());
+            let first = dims(REFERENCE, *r).next();
+            dims(REFERENCE, *r).chain(dims(CANDIDATE, *c)).all(|dims| Some(dims) == first)
+        };
+        if both.is_empty() || !both.iter().all(alike) {
+            return false;
+        }
+        let side = if ranks[REFERENCE].len() > ranks[CANDIDATE].len() { REFERENCE } else { CANDIDATE };
+        let unit = |(r, c): &(usize, usize)| if side == REFERENCE { *r } else { *c };
+        let sketch = |item: usize| self.sides[side].view(item).ok().and_then(|view| Sketch::of(&view)).filter(Sketch::tells);
+        let same = |unit: usize| match self.units[side][unit].items.as_slice() {
+            [one, other, ..] => Some(sketch(*one)? == sketch(*other)?),
+            _ => None,
+        };
+        let told: Vec<bool> = both.iter().filter_map(|pair| same(unit(pair))).take(SHARDS_LOOKED_AT).collect();
+        told.iter().filter(|same| !**same).count() * 2 > told.len()
     }
 
     /// The layer offset, from all names at once: what an earlier rule pairs must not change what a later one sees in the numbers.
@@ -72,6 +128,10 @@ impl<'a, 's> Board<'a, 's> {
         &self.units[side][unit]
     }
 
+    pub(super) fn all_units(&self, side: usize) -> std::ops::Range<usize> {
+        0..self.units[side].len()
+    }
+
     /// The units none of whose items is paired.
     pub(super) fn free_units(&self, side: usize) -> Vec<usize> {
         (0..self.units[side].len()).filter(|unit| self.is_free(side, *unit)).collect()
@@ -79,6 +139,11 @@ impl<'a, 's> Board<'a, 's> {
 
     fn is_free(&self, side: usize, unit: usize) -> bool {
         self.units[side][unit].items.iter().all(|item| self.free[side][*item])
+    }
+
+    /// Whether only their order tells tensors of one name apart.
+    pub(super) fn is_sequence(&self) -> bool {
+        self.counts == [Counts::Order; 2]
     }
 
     /// The unit's only item, when it has no shards.
@@ -97,21 +162,47 @@ impl<'a, 's> Board<'a, 's> {
     /// The unit's name, understood.
     pub(super) fn name(&self, side: usize, unit: usize) -> &Name {
         let unit = &self.units[side][unit];
-        unit.parsed.get_or_init(|| Name::parse(&unit.name, self.readings()[side]))
+        unit.parsed.get_or_init(|| {
+            let names = &self.readings()[side];
+            let name = names.results.get(&unit.name).unwrap_or(&unit.name);
+            Name::parse(name.strip_prefix(names.prefix.as_str()).unwrap_or(name), names.reading)
+        })
     }
 
-    fn readings(&self) -> &[Reading; 2] {
+    fn readings(&self) -> &[NamesOfSide; 2] {
         self.reading.get_or_init(|| {
-            let mut readings = self.sides.map(|side| Reading::of(side.items().iter().map(|item| item.name.as_str())));
+            let results = [REFERENCE, CANDIDATE].map(|side| onnx::results(self.units[side].iter().map(|unit| unit.name.as_str())));
+            let names = [REFERENCE, CANDIDATE].map(|side| {
+                let name = |unit: &'_ Unit| results[side].get(&unit.name).unwrap_or(&unit.name).clone();
+                self.units[side].iter().map(name).collect::<Vec<String>>()
+            });
+            let prefixes = prefixes::of([&names[REFERENCE], &names[CANDIDATE]]);
+            let mut readings = [REFERENCE, CANDIDATE].map(|side| {
+                let prefix = prefixes[side].as_str();
+                Reading::of(self.items(side).iter().map(|item| item.name.strip_prefix(prefix).unwrap_or(&item.name)))
+            });
             let two_stacks = readings.iter().any(|reading| reading.two_stacks);
-            readings.iter_mut().for_each(|reading| reading.two_stacks = two_stacks);
-            readings
+            readings.iter_mut().for_each(|reading| *reading = reading.with_stacks(two_stacks));
+            let mut sides = readings.into_iter().zip(prefixes).zip(results);
+            [REFERENCE, CANDIDATE].map(|_| {
+                let ((reading, prefix), results) = sides.next().expect("two of each");
+                NamesOfSide { reading, prefix, results }
+            })
         })
+    }
+
+    /// Whether names are read without what nearly all of a side begin with.
+    pub(super) fn is_stripped(&self) -> bool {
+        self.readings().iter().any(|names| !names.prefix.is_empty())
     }
 
     /// Another name, understood as this side's are.
     pub(super) fn read_name(&self, side: usize, name: &str) -> Name {
-        Name::parse(name, self.readings()[side])
+        let reading = self.readings()[side].reading;
+        if self.counts[side] != Counts::None {
+            return Name::parse(&order::without_count(name), reading);
+        }
+        Name::parse(name, reading)
     }
 
     /// The layer of a name, as the candidate counts them.
@@ -142,6 +233,18 @@ impl<'a, 's> Board<'a, 's> {
             // The ranks of a fused tensor and of its parts are cut by whole heads.
             _ => true,
         };
+        if let ([r], [c]) = (reference, candidate)
+            && self.lacks_ranks
+        {
+            let [left, right] = [(REFERENCE, *r), (CANDIDATE, *c)].map(|(side, unit)| &self.units[side][unit]);
+            let both: Vec<(usize, usize)> = (left.ranks.iter().zip(&left.items))
+                .filter_map(|(rank, item)| Some((*item, right.items[right.ranks.iter().position(|other| other == rank)?])))
+                .collect();
+            // What is left of them has no partner.
+            if !both.is_empty() {
+                return both.into_iter().for_each(|(r, c)| self.take_items(vec![r], vec![c], rule, score));
+            }
+        }
         let rank_by_rank = ranks > 1 && all().all(|unit| unit.items.len() == ranks) && cut_alike();
         let of = |side: usize, units: &[usize], rank: Option<usize>| -> Vec<usize> {
             units
@@ -168,6 +271,9 @@ impl<'a, 's> Board<'a, 's> {
     /// Units anew, from the items that are still free.
     pub(super) fn regroup(&mut self) {
         self.units = [REFERENCE, CANDIDATE].map(|side| ranks::units(self.items(side), |item| self.free[side][item]));
+        for (units, _) in self.units.iter_mut().zip(self.counts).filter(|(_, counts)| *counts != Counts::None) {
+            units.iter_mut().for_each(|unit| unit.name = order::without_count(&unit.name));
+        }
     }
 
     /// The free units whose key is equal and, on each side, nobody else's, in the reference's order. A key of `None` takes no part.
@@ -219,6 +325,46 @@ impl<'a, 's> Board<'a, 's> {
         let place = |pair: &Pair| pair.reference.iter().map(|item| places[*item]).min();
         pairs.sort_by_cached_key(|pair| (place(pair), pair.candidate.iter().min().copied()));
         Pairing { pairs, only_reference, only_candidate, layer_offset: self.offset, left_out: Default::default() }
+    }
+}
+
+/// How the names of a side are read.
+struct NamesOfSide {
+    reading: Reading,
+    /// What they are read without.
+    prefix: String,
+    /// Names that are those of a module's result, and the module.
+    results: HashMap<String, String>,
+}
+
+/// What the numbers are that the names of a side begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    /// None, or layers.
+    None,
+    /// They count the tensors and say nothing else, and another run may have counted otherwise: the names are as good without.
+    Superfluous,
+    /// The same, but without them several tensors have one name: only their order tells them apart.
+    Order,
+}
+
+impl Counts {
+    fn of(units: [&[Unit]; 2]) -> [Self; 2] {
+        let counted = units.map(|units| order::Names::of(units.iter().map(|unit| unit.name.as_str())) == order::Names::Counted);
+        if counted == [false; 2] {
+            return [Self::None; 2];
+        }
+        let words = units.map(|units| units.iter().map(|unit| order::without_count(&unit.name)).collect::<HashSet<String>>());
+        let names = units.map(|units| units.iter().map(|unit| unit.name.as_str()).collect::<HashSet<&str>>());
+        let told_apart = [0, 1].map(|side| words[side].len() == units[side].len());
+        if counted == [true, true] && told_apart.contains(&false) {
+            // Where all of one are among the other's, both have counted alike; one word alone, or numbers with gaps, are layers.
+            let alike = names[0].is_subset(&names[1]) || names[1].is_subset(&names[0]);
+            let in_order = units.iter().all(|units| order::is_gapless(units.iter().map(|unit| unit.name.as_str())));
+            let order = !alike && in_order && words.iter().all(|words| words.len() > 1);
+            return [if order { Self::Order } else { Self::None }; 2];
+        }
+        [0, 1].map(|side| if counted[side] && told_apart[side] { Self::Superfluous } else { Self::None })
     }
 }
 

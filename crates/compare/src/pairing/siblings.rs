@@ -20,7 +20,9 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
     let found = board.unique(|side, unit| {
         let item = board.single(side, unit)?;
         let name = board.name(side, unit);
-        let leaf = name.param.map(str::to_owned).or_else(|| name.rest.last().cloned())?;
+        // All of the last segment: `x_a` and `k_a` are two.
+        let leaf = || board.read_name(side, item.name.rsplit(['.', '/']).next().unwrap_or_default()).key();
+        let leaf = name.param.map_or_else(leaf, str::to_owned);
         Some((modules.in_reference(side, &item.name)?, leaf, shape::kind(&item.shape)))
     });
     board.take_all(found, Rule::Values, SCORE);

@@ -12,6 +12,56 @@ const SAME_WORD: f64 = 0.7;
 /// `weight` and `bias` say little about which tensor it is.
 const COMMON_WORD: f64 = 0.25;
 
+/// Words that are never one another's misspelling, however alike all others are.
+const OPPOSITES: &[(&str, &str)] = &[
+    ("min", "max"),
+    ("up", "down"),
+    ("source", "target"),
+    ("src", "tgt"),
+    ("left", "right"),
+    ("input", "output"),
+    ("in", "out"),
+    ("pre", "post"),
+    ("before", "after"),
+    ("query", "key"),
+    ("query", "value"),
+    ("key", "value"),
+    ("encoder", "decoder"),
+    ("mean", "var"),
+    ("mean", "std"),
+    ("sin", "cos"),
+    ("real", "imag"),
+    ("row", "column"),
+    ("width", "height"),
+    ("teacher", "student"),
+    ("online", "target"),
+    ("positive", "negative"),
+    ("first", "last"),
+    ("start", "end"),
+];
+
+/// Words that are not short for those that begin with them: a projection down is no `downsample`.
+const NOT_SHORT: &[&str] = &["down", "gate", "norm", "post"];
+
+/// Words that make another tensor of the one that the others name.
+const MADE_OF: &[&str] = &[
+    "grad",
+    "gradient",
+    "sq",
+    "mask",
+    "scale",
+    "scales",
+    "norm",
+    "normed",
+    "cross",
+    "crossattn",
+    "lora",
+    "ema",
+    "shared",
+    "zeros",
+    "absmax",
+];
+
 /// A name's words with their weights, ready to be compared many times.
 #[derive(Clone, Debug)]
 pub(super) struct Words {
@@ -37,7 +87,32 @@ impl Words {
 
     pub(super) fn contradicts(&self, other: &Self) -> bool {
         let differ = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
-        differ(self.stage, other.stage) || differ(self.param, other.param) || self.numbers != other.numbers
+        differ(self.stage, other.stage) || differ(self.param, other.param) || self.numbers != other.numbers || self.is_opposite(other)
+    }
+
+    /// Whether one has a word of which the other has the opposite, or one says of what both name that it is something made of it.
+    fn is_opposite(&self, other: &Self) -> bool {
+        let has = |words: &Self, word: &str| words.words.iter().any(|(own, _)| own == word);
+        let only = |one: &Self, two: &Self, word: &str| has(one, word) && !has(two, word);
+        let apart = |a: &str, b: &str| only(self, other, a) && only(other, self, b);
+        OPPOSITES.iter().any(|(a, b)| apart(a, b) || apart(b, a)) || MADE_OF.iter().any(|word| has(self, word) != has(other, word))
+    }
+
+    /// The words that the other name has nothing for, nor anything like it, each for one.
+    pub(super) fn own<'w>(&'w self, other: &Self) -> Vec<&'w str> {
+        let mut taken = vec![false; other.words.len()];
+        let mut take = |fits: &dyn Fn(&str) -> bool| {
+            let at = (0..taken.len()).find(|at| !taken[*at] && fits(&other.words[*at].0));
+            at.is_some_and(|at| !std::mem::replace(&mut taken[at], true))
+        };
+        let unequal: Vec<&str> = self.all().filter(|word| !take(&|theirs| theirs == *word)).collect();
+        // What kind of a parameter it is says nothing, nor that a token is kept among the embeddings.
+        let says = |word: &&str| !matches!(*word, "weight" | "bias" | "embed");
+        unequal.into_iter().filter(says).filter(|word| !take(&|theirs| alike(word, theirs) >= SAME_WORD)).collect()
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().map(|(word, _)| word.as_str())
     }
 
     pub(super) fn similarity(&self, other: &Self) -> f64 {
@@ -95,7 +170,7 @@ fn alike(a: &str, b: &str) -> f64 {
     if short.len() < 3 || a.bytes().any(|b| b.is_ascii_digit()) != b.bytes().any(|b| b.is_ascii_digit()) {
         return 0.0;
     }
-    let abbreviation = if long.starts_with(short) { 0.9 } else { 0.0 };
+    let abbreviation = if long.starts_with(short) && !NOT_SHORT.contains(&short) { 0.9 } else { 0.0 };
     // Far apart in length is far apart; spares the quadratic comparison, also of hostile names.
     if long.len() > 64 || long.len() > 2 * short.len() {
         return abbreviation;
@@ -138,6 +213,9 @@ mod tests {
             ("x.weight", "x.bias"),
             ("fc1_out", "fc2_out"),
             ("experts.1.x", "experts.2.x"),
+            ("0_post_attn", "0_post_attn_norm"),
+            ("stages.1.blocks.0.down_proj.weight", "stages.1.downsample.0.weight"),
+            ("dec.blk.2.attn_v.weight", "decoder.block.2.layer.1.EncDecAttention.v.weight"),
         ] {
             assert!(similarity(a, b) < 0.8, "{a} {b} {}", similarity(a, b));
         }

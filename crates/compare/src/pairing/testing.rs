@@ -92,11 +92,11 @@ fn exactly_once(reference: &Side<'_>, candidate: &Side<'_>, pairing: &Pairing) {
     (0..2).for_each(|side| pairing.left_out[side].iter().for_each(|item| places[side][*item] += 1));
     assert!(places.iter().flatten().all(|count| *count == 1), "{places:?}");
     // Ranks run at the same time: what tensors come in the order of is where the first of their shards is.
-    let first = |item: usize| {
-        let units = super::ranks::units(reference.items(), |_| true);
-        units.iter().find(|unit| unit.items.contains(&item)).and_then(|unit| unit.items.iter().min().copied())
-    };
-    assert!(pairing.pairs.is_sorted_by_key(|pair| pair.reference.iter().filter_map(|item| first(*item)).min()), "in the reference's order");
+    let mut first = vec![None; reference.items().len()];
+    for unit in super::ranks::units(reference.items(), |_| true) {
+        unit.items.iter().for_each(|item| first[*item] = unit.items.iter().min().copied());
+    }
+    assert!(pairing.pairs.is_sorted_by_key(|pair| pair.reference.iter().filter_map(|item| first[*item]).min()), "in the reference's order");
 }
 
 pub(super) fn paired_with(settings: &Settings, reference: &[String], candidate: &[String]) -> (Vec<String>, Pairing) {

@@ -14,7 +14,11 @@ use super::{
 };
 use crate::settings::Rule;
 use rayon::prelude::*;
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+use twinscope_tensor::{Operand, View, f64_values};
 
 /// In units of chance (see [`Sketch::distance`]): seven nearly independent means this close by accident are one case in a million.
 pub(super) const SAME: f64 = 0.1;
@@ -27,7 +31,15 @@ type Sketched = Vec<(usize, Sketch)>;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
     let mut any = false;
-    for (_, units) in classes(board) {
+    for (elements, mut units) in classes(board) {
+        if (FEWEST_ELEMENTS..=EQUAL_CONTENT).contains(&elements) {
+            for (reference, candidate) in equal_content(board, &units) {
+                board.take(&[reference], &[candidate], Rule::Values, 1.0);
+                units[REFERENCE].retain(|unit| *unit != reference);
+                units[CANDIDATE].retain(|unit| *unit != candidate);
+                any = true;
+            }
+        }
         let sketches = [REFERENCE, CANDIDATE].map(|side| sketch(board, side, &units[side]));
         for (reference, candidate, apart) in confident(&sketches) {
             board.take(&[reference], &[candidate], Rule::Values, 1.0 / (1.0 + apart));
@@ -40,6 +52,81 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
     if any && board.settings.rules.contains(&Rule::Shape) {
         shape::pair(board);
     }
+}
+
+/// Elements up to which content is compared as it is, and from which it is enough to tell a tensor by.
+const EQUAL_CONTENT: u64 = 1 << 16;
+const FEWEST_ELEMENTS: u64 = 4;
+/// Different values from which a tensor is nobody's double by chance: of a few elements, and of many that are only yes and no.
+const FEWEST_VALUES: usize = 3;
+const MANY: usize = 64;
+
+/// What a small tensor holds, as a number that no two different contents share in practice.
+struct Content {
+    in_order: u128,
+    /// In any order; none where that tells little, as of yes and no, which are then only counted.
+    sorted: Option<u128>,
+}
+
+/// Small tensors that hold exactly the same values as one of the other side, and as nobody else: in the same order, and then in any. A sketch
+/// of a few values, of yes and no, or of tensors that are nearly alike tells less.
+fn equal_content(board: &Board<'_, '_>, units: &[Vec<usize>; 2]) -> Vec<(usize, usize)> {
+    let contents = [REFERENCE, CANDIDATE].map(|side| {
+        let source = board.sides[side];
+        let items: Vec<(usize, usize)> = units[side].iter().map(|unit| (*unit, board.unit(side, *unit).items[0])).collect();
+        let read = |(unit, item): &(usize, usize)| Some((*unit, content(&source.view(*item).ok()?)?));
+        items.par_iter().filter_map(read).collect::<Vec<(usize, Content)>>()
+    });
+    let mut found = only_partners(&contents, |content| Some(content.in_order));
+    let taken: HashSet<(usize, usize)> = found.iter().flat_map(|(r, c)| [(REFERENCE, *r), (CANDIDATE, *c)]).collect();
+    let mut side = REFERENCE;
+    let left = contents.map(|contents| {
+        let left = contents.into_iter().filter(|(unit, _)| !taken.contains(&(side, *unit))).collect::<Vec<_>>();
+        side = CANDIDATE;
+        left
+    });
+    found.extend(only_partners(&left, |content| content.sorted));
+    found.sort_unstable();
+    found
+}
+
+/// `None` when it cannot be read, or its values are too few to tell it by.
+fn content(view: &View) -> Option<Content> {
+    let (mut scratch, mut values) = (Vec::new(), Vec::new());
+    let count = usize::try_from(Operand::len(view)).ok()?;
+    if !f64_values(view, 0, count, &mut scratch, &mut values) || view.check().is_err() {
+        return None;
+    }
+    let mut bits: Vec<u64> = values.iter().map(|value| if value.is_nan() { u64::MAX } else { (value + 0.0).to_bits() }).collect();
+    let in_order = digest(&bits);
+    bits.sort_unstable();
+    let different = bits.chunk_by(|a, b| a == b).count();
+    let sorted = (different * 2 > bits.len()).then(|| digest(&bits));
+    (different >= FEWEST_VALUES || different == 2 && bits.len() >= MANY).then_some(Content { in_order, sorted })
+}
+
+fn digest(bits: &[u64]) -> u128 {
+    let half = |seed: u64| {
+        let mut hasher = DefaultHasher::new();
+        (seed, bits).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
+}
+
+/// Those whose content is that of one on each side.
+fn only_partners(contents: &[Vec<(usize, Content)>; 2], key: impl Fn(&Content) -> Option<u128>) -> Vec<(usize, usize)> {
+    let mut places: HashMap<u128, [Vec<usize>; 2]> = HashMap::new();
+    for (side, contents) in contents.iter().enumerate() {
+        for (unit, key) in contents.iter().filter_map(|(unit, content)| Some((*unit, key(content)?))) {
+            places.entry(key).or_default()[side].push(unit);
+        }
+    }
+    let pair = |[reference, candidate]: [Vec<usize>; 2]| match (&reference[..], &candidate[..]) {
+        (&[r], &[c]) => Some((r, c)),
+        _ => None,
+    };
+    places.into_values().filter_map(pair).collect()
 }
 
 /// Free units by their number of elements, where both sides have some.
@@ -149,6 +236,26 @@ mod tests {
             candidate = candidate.with(&format!("c{at}"), DType::Bf16, &[40, 30], bf16);
         }
         assert_eq!(by_values(&reference, &candidate), ["r0=c0", "r1=c1", "r2=c2", "r3=c3", "r4=c4"]);
+    }
+
+    #[test]
+    fn small_tensors_are_told_by_what_they_hold() {
+        let side = |letter: &str, order: [usize; 4], tensors: &dyn Fn(usize) -> Vec<f32>| {
+            order.iter().enumerate().fold(Source::new(), |source, (at, seed)| {
+                let values = tensors(*seed);
+                source.f32(&format!("{letter}{at}"), &[values.len() as u64], &values)
+            })
+        };
+        let expected = ["r0=c3", "r1=c0", "r2=c1", "r3=c2"];
+        let few = |seed: usize| noise(seed as u32 + 1, 5);
+        assert_eq!(by_values(&side("r", [0, 1, 2, 3], &few), &side("c", [1, 2, 3, 0], &few)), expected);
+        // As many of each, in other places.
+        let mask = |seed: usize| (0..80).map(|at| if (at / (seed + 1)).is_multiple_of(2) { 1.0 } else { 0.0 }).collect::<Vec<f32>>();
+        assert_eq!(by_values(&side("r", [0, 1, 2, 3], &mask), &side("c", [1, 2, 3, 0], &mask)), expected);
+        // What is constant, or twice there, is nobody's.
+        let constant = |seed: usize| vec![seed as f32; 5];
+        assert!(by_values(&side("r", [0, 1, 2, 3], &constant), &side("c", [1, 2, 3, 0], &constant)).is_empty());
+        assert!(by_values(&side("r", [0, 0, 0, 0], &few), &side("c", [0, 1, 1, 0], &few)).is_empty());
     }
 
     #[test]

@@ -46,9 +46,10 @@ struct Row {
     verdict: Option<twinscope_compare::Overall>,
     partial: bool,
     first_divergence: Option<String>,
-    pairs: usize,
-    diverged: usize,
-    missing: usize,
+    /// These are not known of a comparison without an answer.
+    pairs: Option<usize>,
+    diverged: Option<usize>,
+    missing: Option<usize>,
     exit: u8,
     error: Option<String>,
     hint: Option<String>,
@@ -107,13 +108,14 @@ impl Diff {
             out.flush()?;
         }
         report::warnings(&report);
+        compared.notes.iter().for_each(|note| report::note(&format!("{}: {note}", task.name)));
         let row = Row {
             verdict: Some(report.verdict()),
             partial: report.partial,
             first_divergence: report.first_divergence().map(|at| report.pairs[at].name.clone()),
-            pairs: report.pairs.len(),
-            diverged: report.pairs.iter().filter(|pair| pair.verdict == twinscope_compare::Verdict::Diverged).count(),
-            missing: report.only_reference.len() + report.only_candidate.len(),
+            pairs: Some(report.pairs.len()),
+            diverged: Some(report.pairs.iter().filter(|pair| pair.verdict == twinscope_compare::Verdict::Diverged).count()),
+            missing: Some(report.only_reference.len() + report.only_candidate.len()),
             exit: exit::code(&report, self.allow_missing),
             ..task.row()
         };
@@ -131,9 +133,9 @@ impl Task {
             verdict: None,
             partial: false,
             first_divergence: None,
-            pairs: 0,
-            diverged: 0,
-            missing: 0,
+            pairs: None,
+            diverged: None,
+            missing: None,
             exit: NOT_DONE,
             error: None,
             hint: None,
@@ -200,9 +202,9 @@ fn summary(rows: &[Row], out: &mut dyn Write) -> anyhow::Result<()> {
             (Some(verdict), true) => format!("{}, partial", report::overall(verdict)),
             (None, _) => "no answer".to_owned(),
         });
-        cells.cell(row.pairs);
-        cells.cell(row.diverged);
-        cells.cell(row.missing);
+        for count in [row.pairs, row.diverged, row.missing] {
+            cells.cell(count.map_or_else(String::new, |count| count.to_string()));
+        }
         cells.cell(human::safe(row.first_divergence.as_deref().or(row.error.as_deref()).unwrap_or("")));
     })?;
     Ok(())

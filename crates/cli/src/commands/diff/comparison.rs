@@ -201,10 +201,18 @@ impl Comparison {
             report.partial = true;
             notes.push("stopped before the noise was measured; rounding is judged by the noise model".to_owned());
         }
-        if let (Some(noise), Some(true)) = (&self.noise, floors.map(HashMap::is_empty)) {
-            let noise = noise.display();
-            notes.push(format!("--noise `{noise}` has no tensor of the reference; rounding is judged by the noise model"));
+        if let (Some(noise), Some(floors)) = (&self.noise, floors) {
+            let (noise, pairs) = (noise.display(), &plan.pairing.pairs);
+            match pairs.iter().filter(|pair| floors.contains_key(&pair.reference[0])).count() {
+                0 => notes.push(format!("--noise `{noise}` has no tensor of the reference; rounding is judged by the noise model")),
+                some if some < pairs.len() => {
+                    let all = pairs.len();
+                    notes.push(format!("--noise `{noise}` tells of {some} of {all} pairs; the others are judged by the noise model"));
+                }
+                _ => {}
+            }
         }
+        notes.extend(self.settings.used_for_nothing().into_iter().filter(|_| !plan.alone));
         let unused = engine::unused_layouts(plan, &left, &self.settings).into_iter();
         notes.extend(unused.map(|name| format!("--layout `{name}` is of no pair; pairs go by the reference's names")));
         Compared { report, map: mapfile::entries(&plan.pairing, &left, &right), alone: plan.alone, notes }

@@ -6,6 +6,7 @@ mod comparison;
 mod exit;
 
 use crate::{
+    NOT_DONE,
     failure::Failure,
     interrupt,
     open::Opening,
@@ -93,6 +94,9 @@ impl Diff {
             return Err(Failure::new("--json and --csv - both want standard output").hint("give --csv a file").into());
         }
         let settings = self.chosen.settings(opening)?;
+        for path in [&self.save_map, &self.csv, &self.html].into_iter().flatten().filter(|path| *path != Path::new("-")) {
+            can_be_written(path)?;
+        }
         interrupt::listen();
         match (&self.batch, &self.reference) {
             (Some(file), _) => self.run_batch(file, &settings, opening, out),
@@ -104,6 +108,21 @@ impl Diff {
 
     fn run_one(&self, reference: &Path, settings: Settings, opening: &Opening, out: &mut dyn Write) -> anyhow::Result<u8> {
         let compared = self.comparison(reference, self.candidate.as_deref(), settings).run(opening)?;
+        // What was measured for hours is shown also when the disk is full by then.
+        let saved = self.save_files(&compared);
+        match self.csv.as_deref() {
+            Some(path) if path == Path::new("-") => out.write_all(csv(&compared.report)?.as_bytes())?,
+            _ => compared.write(&self.rows(compared.alone), opening.json, out)?,
+        }
+        compared.warn(out)?;
+        if let Err(error) = saved {
+            crate::report(&error);
+            return Ok(NOT_DONE);
+        }
+        Ok(exit::code(&compared.report, self.allow_missing))
+    }
+
+    fn save_files(&self, compared: &Compared) -> anyhow::Result<()> {
         if let Some(path) = &self.save_map {
             let format = mapfile::MapFormat::of_extension(path.extension().and_then(|extension| extension.to_str()));
             save(path, &mapfile::write(&compared.map, format))?;
@@ -112,17 +131,10 @@ impl Diff {
             let page = twinscope_server::report_page(&serde_json::to_string(&compared.report)?);
             save(path, &page.map_err(|problem| Failure::new(problem.detail))?)?;
         }
-        match self.csv.as_deref() {
-            Some(path) if path == Path::new("-") => out.write_all(csv(&compared.report)?.as_bytes())?,
-            path => {
-                if let Some(path) = path {
-                    save(path, &csv(&compared.report)?)?;
-                }
-                compared.write(&self.rows(compared.alone), opening.json, out)?;
-            }
+        if let Some(path) = self.csv.as_deref().filter(|path| *path != Path::new("-")) {
+            save(path, &csv(&compared.report)?)?;
         }
-        compared.warn(out)?;
-        Ok(exit::code(&compared.report, self.allow_missing))
+        Ok(())
     }
 
     fn comparison(&self, reference: &Path, candidate: Option<&Path>, settings: Settings) -> Comparison {
@@ -173,6 +185,19 @@ impl Compared {
         self.notes.iter().for_each(|note| report::note(note));
         Ok(())
     }
+}
+
+/// Whether there is a folder to write this file into: a slip is told before hours of work, not after. What is there is left as it is.
+fn can_be_written(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let why = if path.is_dir() {
+        "it is a folder".to_owned()
+    } else if !folder.is_dir() {
+        format!("there is no folder `{}`", folder.display())
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(format!("cannot write `{}`: {why}", path.display())).into())
 }
 
 /// Writes a file the user asked for.

@@ -4,6 +4,7 @@ use super::{Colour, brief};
 use crate::render::human;
 use twinscope_compare::{
     Overall, Report, Verdict,
+    missing::MISSING_RANKS,
     report::{PairReport, Unmeasured},
 };
 
@@ -55,6 +56,9 @@ fn two_sides(report: &Report) -> (String, Colour) {
     }
     if !report.skipped.is_empty() {
         lacks.push(format!("{} could not be read", report.skipped.len()));
+    }
+    if report.findings.iter().any(|finding| finding.kind == MISSING_RANKS) {
+        lacks.push("ranks are missing".to_owned());
     }
     if report.findings.iter().any(|finding| finding.attack) {
         lacks.push("there is unsafe content".to_owned());

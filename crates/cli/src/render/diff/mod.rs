@@ -38,6 +38,7 @@ pub(crate) fn text(report: &Report, rows: &Rows, out: &mut dyn Write) -> anyhow:
         curve::write(report, human::stdout_width().unwrap_or(100), paint, out)?;
     }
     counts(report, out)?;
+    found_out(report, out)?;
     pairs::write(report, rows, paint, out)?;
     let most = if rows.all { usize::MAX } else { LEFTOVERS };
     leftovers("reference", &report.only_reference, most, out)?;
@@ -53,7 +54,7 @@ fn lines(text: &str, width: Option<usize>) -> String {
     let Some(width) = width else { return text.to_owned() };
     let (mut out, mut column) = (String::with_capacity(text.len() + 8), 0);
     for word in text.split_inclusive(' ') {
-        let (len, blank) = (word.chars().count(), usize::from(word.ends_with(' ')));
+        let (len, blank) = (human::columns(word), usize::from(word.ends_with(' ')));
         if column > 0 && column + len - blank > width {
             out.truncate(out.trim_end_matches(' ').len());
             out.push('\n');
@@ -106,6 +107,24 @@ fn counts(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     wrapped(&format!("{}: {}", human::count(report.pairs.len(), "pair"), words.join(", ")), human::stdout_width(), out)?;
     if report.layer_offset != 0 {
         writeln!(out, "layer offset: layer 0 of the reference is layer {} of the candidate", report.layer_offset)?;
+    }
+    Ok(())
+}
+
+/// What was found out about the runs that nobody said, and that the verdict rests on.
+fn found_out(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+    let said = match report.computed_in {
+        [None, None] => return Ok(()),
+        [Some(dtype), Some(other)] if dtype == other => vec![("both sides were", dtype)],
+        [reference, candidate] => {
+            let sides = [("the reference was", reference), ("the candidate was", candidate)];
+            sides.into_iter().filter_map(|(side, dtype)| Some((side, dtype?))).collect()
+        }
+    };
+    for (side, dtype) in said {
+        let text =
+            format!("{side} computed in {dtype} and recorded wider: the values are numbers of {dtype}, so rounding is that of {dtype}");
+        wrapped(&text, human::stdout_width(), out)?;
     }
     Ok(())
 }

@@ -27,7 +27,8 @@ pub(super) fn write(report: &Report, rows: &Rows, paint: Paint, out: &mut dyn Wr
     writeln!(out)?;
     let pairs: Vec<&PairReport> = shown.iter().map(|at| &report.pairs[*at]).collect();
     let width = human::stdout_width();
-    let columns = fitting(&pairs, &shown, width);
+    let columns = fitting(&pairs, &shown, width, rows.alone);
+    let renamed = pairs.iter().any(|pair| pair.reference != pair.candidate);
     let mut text = Vec::new();
     let titles: Vec<Column> = columns.iter().map(|cells| cells.column()).collect();
     table::write(&mut text, &titles, pairs.len(), width, "name", &mut |at, row| {
@@ -41,6 +42,9 @@ pub(super) fn write(report: &Report, rows: &Rows, paint: Paint, out: &mut dyn Wr
     let hidden = report.pairs.len() - shown.len();
     if hidden > 0 {
         writeln!(out, "... and {}; --all shows every one", human::count(hidden, "more pair"))?;
+    }
+    if renamed && !columns.contains(&Cells::Candidate) {
+        super::wrapped("(the candidate calls some otherwise: a wider terminal, --json and --csv tell)", width, out)?;
     }
     if !columns.contains(&Cells::Layout) {
         for (at, pair) in shown.iter().zip(&pairs) {
@@ -68,13 +72,13 @@ enum Cells {
 }
 
 /// What a terminal that is too narrow does without, the least missed first; layouts are then told below the table.
-const DISPENSABLE: [Cells; 5] = [Cells::Layout, Cells::Cosine, Cells::Dtype, Cells::MaxAbs, Cells::Shape];
+const DISPENSABLE: [Cells; 6] = [Cells::Layout, Cells::Cosine, Cells::Candidate, Cells::Dtype, Cells::MaxAbs, Cells::Shape];
 
-/// Names may be shortened to this before a column goes.
-const SHORT_NAME: usize = 16;
+/// Names may be shortened to this before a column goes: their layer and what they are of it should be left.
+const SHORT_NAME: usize = 24;
 
 /// The columns that these pairs fill and that this width has room for.
-fn fitting(pairs: &[&PairReport], shown: &[usize], width: Option<usize>) -> Vec<Cells> {
+fn fitting(pairs: &[&PairReport], shown: &[usize], width: Option<usize>, alone: bool) -> Vec<Cells> {
     use Cells::{Candidate, Cosine, Dtype, Layout, MaxAbs, Name, Number, RelL2, Shape, Verdict};
     let mut columns = vec![Number, Name, Candidate, Shape, Dtype, RelL2, MaxAbs, Cosine, Verdict, Layout];
     columns.retain(|column| match column {
@@ -84,11 +88,12 @@ fn fitting(pairs: &[&PairReport], shown: &[usize], width: Option<usize>) -> Vec<
     });
     let Some(width) = width else { return columns };
     let wide = |column: &Cells| {
-        let cells = pairs.iter().zip(shown).map(|(pair, at)| column.cell(*at, pair).chars().count());
+        let cells = pairs.iter().zip(shown).map(|(pair, at)| human::columns(&column.cell(*at, pair)));
         let widest = cells.chain([column.column().title().len()]).max().unwrap_or(0);
         2 + if *column == Name { widest.min(SHORT_NAME) } else { widest }
     };
-    for dispensable in DISPENSABLE {
+    // Of one source both names are the pair.
+    for dispensable in DISPENSABLE.into_iter().filter(|column| !(alone && *column == Candidate)) {
         // Two blanks between columns, none after the last.
         if columns.iter().map(wide).sum::<usize>() <= width + 2 {
             break;

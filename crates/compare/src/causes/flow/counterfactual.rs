@@ -7,7 +7,7 @@
 
 use super::{
     MOST_WORK, Site, WHOLE,
-    ops::{Learned, Picked, Variant},
+    ops::{Learned, Picked, Variant, nearest},
 };
 use crate::{
     causes::{
@@ -15,6 +15,7 @@ use crate::{
         functions::{best_cap, softcap},
     },
     layout::Which,
+    noise::unit_roundoff,
 };
 
 /// An alternative that the candidate follows.
@@ -69,7 +70,8 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
         if !of_reference.is_some_and(|fit| fit.coefficient.abs() <= NEAR_ZERO && fit.error <= 2.0 * LARGEST_ERROR) {
             continue;
         }
-        if best.as_ref().is_none_or(|(left, ..)| fit.left < *left) {
+        let nearer = best.as_ref().is_none_or(|(left, ..)| fit.left < *left);
+        if nearer && !is_imitated(site, &candidate, &expected, &predicted) {
             best = Some((fit.left, fit, variant));
         }
     }
@@ -83,6 +85,23 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
         predicted: if learned.work <= MOST_WORK { (variant.predict)(Which::Candidate, site.all())? } else { Vec::new() },
     })
 }
+
+/// Whether rounding makes the formula itself look like the alternative: a cap far beyond the values takes less off a number of bf16 than half the
+/// distance to the next one, so the number stays as it was, every time. Then what is rounded of both must be told apart.
+fn is_imitated(site: &Site<'_>, candidate: &[f64], expected: &[f64], predicted: &[f64]) -> bool {
+    let Some(unit) = unit_roundoff(site.scene.entries()[site.pair].dtypes[1]).filter(|unit| COARSE.contains(unit)) else { return false };
+    let bits = -unit.log2() as u32;
+    let rounded = |values: &[f64]| -> Vec<f64> { values.iter().map(|value| nearest(*value, bits)).collect() };
+    let made = rounded(expected);
+    let is_small = |fit: Fit| fit.coefficient.abs() <= NEAR_ZERO;
+    if regress(site, &made, expected, predicted).is_none_or(is_small) {
+        return false;
+    }
+    regress(site, candidate, &made, &rounded(predicted)).is_none_or(|fit| (fit.coefficient - 1.0).abs() > NEAR_ONE)
+}
+
+/// Unit roundoffs of f32, f16 and bf16: numbers that need no scale to be rounded.
+const COARSE: [f64; 3] = [1.0 / (1 << 24) as f64, 1.0 / (1 << 11) as f64, 1.0 / (1 << 8) as f64];
 
 /// Values from which on a part of them is looked at first, how many those are, and rows at least.
 const MANY: usize = 1 << 15;

@@ -427,7 +427,10 @@ impl Judged {
         let [of_reference, of_candidate] = site.scene.entries()[site.pair].dtypes;
         let mut chosen = Err(Unknown::None);
         for mut learned in formulas {
-            let Some(floor) = own_floor(of_candidate, learned.terms) else { continue };
+            let Some(mut floor) = own_floor(of_candidate, learned.terms) else { continue };
+            if let Some(borrowed) = own_floor(of_reference, learned.terms).filter(|_| learned.borrows) {
+                floor = std::array::from_fn(|i| floor[i].max(borrowed[i]));
+            }
             let bound = |off: Measures| -> Measures { std::array::from_fn(|i| (learned.looseness * floor[i]).max(MORE * off[i])) };
             let Some(off) = site.off(&learned, Which::Candidate) else { continue };
             let mut judged_by = bound(learned.off);

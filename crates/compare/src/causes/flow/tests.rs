@@ -3,7 +3,7 @@
 use crate::{
     causes::{
         functions::{gelu, gelu_tanh, silu},
-        testing::{Recorded, normal, report_as, report_each, report_mixed, report_of_flow},
+        testing::{Recorded, normal, report_as, report_each, report_each_side, report_mixed, report_of_flow},
     },
     report::{PairReport, Report},
     verdict::{Origin, Verdict},
@@ -161,6 +161,17 @@ fn one_wrong_constant_among_many_is_no_harmless_difference() {
 }
 
 #[test]
+fn one_weight_that_nothing_is_known_to_take_is_not_harmless() {
+    // What a training step records: the weight after its update, behind everything that was computed with the one before.
+    let (x, y, weight) = (normal(ROWS * CHANNELS, 1), normal(ROWS * CHANNELS, 2), normal(CHANNELS * CHANNELS, 3));
+    let wrong = map(&weight, |w| 1.01 * w);
+    let updated = Recorded { name: "new.fc1.weight", dims: vec![CHANNELS, CHANNELS], reference: weight, candidate: wrong };
+    let report = report_as(DType::F32, &[recorded("x", x.clone(), x), updated, recorded("y", y.clone(), y)]);
+    let found = pair(&report, "new.fc1.weight");
+    assert_eq!((found.verdict, found.causes[0].kind), (Verdict::Diverged, "scale"));
+}
+
+#[test]
 fn weights_that_one_side_holds_in_bf16_are_no_other_epsilon() {
     for seed in 1..40 {
         let x = normal(ROWS * CHANNELS, seed);
@@ -295,6 +306,24 @@ fn a_product_in_tf32_or_bf16_is_named_where_the_weight_is_recorded() {
         assert_eq!(q.causes[0].details["dtype"], dtype);
         assert!(q.causes[0].explained > Some(0.99) && q.causes[0].text.contains(if half { "rounded" } else { "cut" }), "{:?}", q.causes[0]);
     }
+}
+
+#[test]
+fn what_a_bf16_run_multiplies_is_rounded_and_no_fault() {
+    // The gated product is not recorded; the candidate keeps it in bf16 as everything else.
+    let [act, up] = [1, 2].map(|seed| normal(ROWS * CHANNELS, seed));
+    let weight = map(&normal(CHANNELS * CHANNELS, 3), |w| bf16(0.16 * w));
+    let gated = |[act, up]: [&[f64]; 2], kept: fn(f64) -> f64| -> Vec<f64> {
+        let product: Vec<f64> = act.iter().zip(up).map(|(act, up)| kept(act * up)).collect();
+        map(&times(&product, &weight, 0..CHANNELS), kept)
+    };
+    let coarse = [map(&act, bf16), map(&up, bf16)];
+    let (reference, candidate) = (gated([&act, &up], |x| x), gated([&coarse[0], &coarse[1]], bf16));
+    let [of_act, of_up] = coarse;
+    let weight = Recorded { name: "down.weight", dims: vec![CHANNELS, CHANNELS], reference: weight.clone(), candidate: weight };
+    let run = [weight, recorded("act", act, of_act), recorded("up", up, of_up), recorded("down", reference, candidate)];
+    let report = report_mixed([DType::F32, DType::Bf16], &run);
+    assert_eq!(pair(&report, "down").verdict, Verdict::Rounding, "{:?}", pair(&report, "down").causes);
 }
 
 #[test]
@@ -581,4 +610,98 @@ fn what_only_depends_on_the_tokens_inherits_what_came_between() {
     let report = report_each(&run);
     assert_eq!(report.divergences().len(), 1, "{:?}", report.divergences());
     assert_eq!(pair(&report, "projected").origin, Some(Origin::Inherited));
+}
+
+/// `out = x - y` of two that are nearly equal, in bf16: what both sides' own inputs make, but for `wrong` in the candidate.
+fn nearly_equal(wrong: f64) -> Report {
+    let (x, small) = (normal(ROWS * CHANNELS, 1), normal(ROWS * CHANNELS, 2));
+    let noise = normal(ROWS * CHANNELS, 3);
+    let first = map(&x, bf16);
+    let second: Vec<f64> = x.iter().zip(&small).map(|(x, small)| bf16(x + 0.05 * small)).collect();
+    let drifted: Vec<f64> = second.iter().zip(&noise).map(|(x, noise)| bf16(x * (1.0 + 2e-3 * noise))).collect();
+    let apart = |with: &[f64], factor: f64| with.iter().zip(&first).map(|(b, a)| bf16(b - factor * a)).collect::<Vec<f64>>();
+    let (out, of_candidate) = (apart(&second, 1.0), apart(&drifted, 1.0 + wrong));
+    report_as(
+        DType::Bf16,
+        &[recorded("a", first.clone(), first.clone()), recorded("b", second, drifted), recorded("out", out, of_candidate)],
+    )
+}
+
+#[test]
+fn the_difference_of_two_that_are_nearly_equal_amplifies_their_rounding() {
+    let report = nearly_equal(0.0);
+    assert!(pair(&report, "out").totals.as_ref().unwrap().rel_l2 > Some(0.02), "far more than rounding of its own");
+    assert_eq!(pair(&report, "out").verdict, Verdict::Rounding);
+    // Another factor is a fault, though it is no larger than that.
+    let report = nearly_equal(0.002);
+    assert_eq!((pair(&report, "out").verdict, pair(&report, "out").origin), (Verdict::Diverged, Some(Origin::Own)));
+}
+
+#[test]
+fn a_moving_average_with_other_factors_is_its_own_divergence() {
+    let (old, new) = (normal(ROWS * CHANNELS, 1), normal(ROWS * CHANNELS, 2));
+    let wrong = map(&new, |new| 1.5 * new);
+    let average = |new: &[f64], decay: f64| old.iter().zip(new).map(|(old, new)| decay * old + (1.0 - decay) * new).collect::<Vec<f64>>();
+    for (decay, origin) in [(0.9, Origin::Inherited), (0.8, Origin::Own)] {
+        let report = report_as(
+            DType::F32,
+            &[
+                recorded("m", old.clone(), old.clone()),
+                recorded("g", new.clone(), wrong.clone()),
+                recorded("next", average(&new, 0.9), average(&wrong, decay)),
+            ],
+        );
+        assert_eq!(pair(&report, "next").origin, Some(origin));
+    }
+}
+
+#[test]
+fn a_table_in_single_precision_is_beside_one_in_double_only_rounded() {
+    // One decoded token: its embedding and that of its position added in f32, and in f64.
+    let (token, position) = (normal(CHANNELS, 1), normal(CHANNELS, 2));
+    let single = |value: f64| f64::from(value as f32);
+    let sum: Vec<f64> = token.iter().zip(&position).map(|(t, p)| single(*t) + single(*p)).collect();
+    let run = |candidate: Vec<f64>| {
+        let ids = Recorded { name: "token", dims: vec![1, 1], reference: vec![7.0], candidate: vec![7.0] };
+        let embedded = Recorded { name: "h", dims: vec![1, 1, CHANNELS], reference: map(&sum, single), candidate };
+        report_each_side(&[([DType::I64; 2], ids), ([DType::F32, DType::F64], embedded)])
+    };
+    let healthy = run(sum.clone());
+    assert_eq!(pair(&healthy, "h").verdict, Verdict::Rounding, "{:?}", pair(&healthy, "h").causes);
+    let wrong = run(map(&sum, |value| 1.001 * value));
+    assert_eq!((pair(&wrong, "h").verdict, pair(&wrong, "h").causes[0].kind), (Verdict::Diverged, "scale"));
+}
+
+#[test]
+fn complex_numbers_are_examined_as_what_they_are_made_of() {
+    let spectrum = normal(2 * ROWS * 6, 1);
+    let run = |candidate: Vec<f64>| {
+        let one = Recorded { name: "fft", dims: vec![ROWS, 6], reference: spectrum.clone(), candidate };
+        report_as(DType::C64, &[one])
+    };
+    let scaled = run(map(&spectrum, |value| value / 8.0));
+    assert_eq!((scaled.pairs[0].verdict, scaled.pairs[0].causes[0].kind), (Verdict::Diverged, "scale"));
+    let conjugated = run(spectrum.iter().enumerate().map(|(at, value)| if at % 2 == 1 { -value } else { *value }).collect());
+    let cause = &conjugated.pairs[0].causes[0];
+    assert_ne!(cause.kind, "scale", "{cause:?}");
+    assert_eq!(conjugated.pairs[0].verdict, Verdict::Diverged);
+}
+
+#[test]
+fn a_cap_that_rounding_undoes_in_bf16_is_no_other_cap() {
+    use crate::causes::functions::softcap;
+    for seed in 0..4 {
+        let logits = normal(ROWS * CHANNELS, 81 + seed);
+        let drifted: Vec<f64> = logits.iter().zip(normal(ROWS * CHANNELS, 91 + seed)).map(|(x, n)| bf16(x * (1.0 + 2e-3 * n))).collect();
+        // As bf16 computes it: every step is rounded, and what is taken off a small number is lost.
+        let staged = |x: f64| bf16(30.0 * bf16(bf16(x / 30.0).tanh()));
+        let run = |of_candidate: &dyn Fn(f64) -> f64| {
+            let capped = recorded("capped", map(&logits, |x| softcap(x, 30.0)), map(&drifted, of_candidate));
+            report_mixed([DType::F32, DType::Bf16], &[recorded("logits", logits.clone(), drifted.clone()), capped])
+        };
+        let report = run(&staged);
+        assert_eq!(pair(&report, "capped").verdict, Verdict::Rounding, "{:?}", pair(&report, "capped").causes);
+        let report = run(&|x| bf16(softcap(x, 5.0)));
+        assert_eq!(pair(&report, "capped").causes[0].kind, "function");
+    }
 }

@@ -51,12 +51,16 @@ fn ids(case: &Case<'_>) -> Explanation {
     let name = &case.scene.entries()[case.pair].name;
     let differing: Vec<usize> = (0..case.reference.len()).filter(|at| case.reference[*at] != case.candidate[*at]).collect();
     let mut details = serde_json::json!({
-        "differing": differing.len(),
+        "differing": (!differing.is_empty()).then_some(differing.len()),
         "positions": differing.iter().take(32).map(|at| unravelled(case.dims, *at)).collect::<Vec<_>>(),
         "shift": null,
         "added": null,
     });
-    let count = format!("{} of {} values of `{name}` differ", differing.len(), case.reference.len());
+    // Whole numbers that no double holds apart are equal here; the pair differs all the same.
+    let count = match differing.len() {
+        0 => format!("values of `{name}` beyond 2^53 differ"),
+        some => format!("{some} of {} values of `{name}` differ", case.reference.len()),
+    };
     let text = if let Some(shift) = shift(case) {
         details["shift"] = shift.into();
         let (amount, way) = (shift.unsigned_abs(), if shift > 0 { "later" } else { "earlier" });
@@ -66,8 +70,8 @@ fn ids(case: &Case<'_>) -> Explanation {
         details["added"] = added.into();
         format!("the runs were given different inputs: `{name}` is {added} more everywhere in the candidate")
     } else {
-        let first = differing.first().map(|at| unravelled(case.dims, *at)).unwrap_or_default();
-        format!("the runs were given different inputs: {count}, the first at {first:?}")
+        let first = differing.first().map(|at| format!(", the first at {:?}", unravelled(case.dims, *at))).unwrap_or_default();
+        format!("the runs were given different inputs: {count}{first}")
     };
     Explanation {
         kind: "input_differs",

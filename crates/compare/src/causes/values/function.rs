@@ -41,7 +41,11 @@ impl Hypothesis for OfOneNumber {
             Seen::Same(name) => return Err(format!("both sides are {name} of their inputs").into()),
             Seen::Nothing => {}
         }
-        match judge.of_reference().or_else(|| judge.of_candidate()) {
+        // Through a few points go many functions.
+        let varies = |values: &[f64]| judge.distinct(values) >= LEAST_DISTINCT;
+        let of_reference = || varies(case.reference).then(|| judge.of_reference()).flatten();
+        let of_candidate = || varies(case.candidate).then(|| judge.of_candidate()).flatten();
+        match of_reference().or_else(of_candidate) {
             Some(explanation) => Ok(vec![explanation]),
             None => Err("no function of the reference, of the candidate or of an input before it".into()),
         }
@@ -50,6 +54,8 @@ impl Hypothesis for OfOneNumber {
 
 const SAMPLE: usize = 1 << 10;
 const LEAST_VALUES: usize = 12;
+/// Different values that a function is seen by.
+const LEAST_DISTINCT: usize = 4;
 /// Inputs looked at, nearest first.
 const INPUTS: usize = 5;
 
@@ -129,6 +135,14 @@ impl Judge<'_> {
         } else {
             (left / whole).sqrt()
         }
+    }
+
+    /// How many different values there are, as far as they are looked at.
+    fn distinct(&self, values: &[f64]) -> usize {
+        let mut seen: Vec<u64> = self.flats.iter().map(|flat| values[*flat].to_bits()).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        seen.len()
     }
 
     fn is_rounding(&self, left: f64) -> bool {

@@ -26,6 +26,9 @@ impl Hypothesis for LowRank {
             if 3 * freedom > case.reference.len() {
                 continue;
             }
+            if matrix.is_in_few(case, rank) {
+                return Err(format!("it is in no more than {rank} rows or columns: anything there is of that rank").into());
+            }
             let Some(predicted) = matrix.predict(case, Goal::Difference, rank) else { continue };
             let share = 1.0 - glance.left[rank] / glance.left[0];
             let columns = Groups::of(case.dims, &matrix.axes).said();
@@ -100,6 +103,20 @@ mod tests {
         let few = examine_pair(&[3, 48], normal(144, 1), normal(144, 2));
         proven(&few);
         assert!(few.found.iter().all(|found| !found.score.proven));
+    }
+
+    #[test]
+    fn what_is_in_one_place_is_a_place_and_no_rank() {
+        let reference = normal(30 * 48, 1);
+        let wrong = |is_wrong: fn(usize) -> bool| {
+            let other = normal(30 * 48, 2);
+            let candidate = (0..30 * 48).map(|flat| if is_wrong(flat) { other[flat] } else { reference[flat] }).collect();
+            examine_pair(&[30, 48], reference.clone(), candidate)
+        };
+        for found in [wrong(|flat| flat == 500), wrong(|flat| flat / 48 == 7), wrong(|flat| flat % 48 == 9)] {
+            assert_eq!(proven(&found), Some("localized"));
+            assert!(found.found.iter().all(|found| found.explanation.kind != "low_rank"));
+        }
     }
 
     proptest! {

@@ -36,6 +36,8 @@ const TURNS: usize = 60;
 const ITERATIONS: usize = 12;
 /// Iterations for the vector in all planes; a direction that most rows share is nearly in all of them too.
 const PLANE_ITERATIONS: usize = 200;
+/// The share of a difference that its rows or columns hold when it is in them; the rest is rounding of the others.
+const HELD: f64 = 0.99;
 /// Axes shorter than this have no rank to speak of.
 const LEAST: usize = 5;
 
@@ -69,6 +71,23 @@ impl Matrix {
             left.push(rest.energy());
         }
         Some(Glance { left, candidate: part.energy(case) })
+    }
+
+    /// Whether `few` rows, or as many columns, hold the difference: then its rank says only how few they are.
+    pub(super) fn is_in_few(&self, case: &Case<'_>, few: usize) -> bool {
+        let (mut rows, mut columns) = (vec![0.0; self.rows.len()], vec![0.0; self.columns.len()]);
+        for (i, row) in self.rows.iter().enumerate() {
+            for (j, column) in self.columns.iter().enumerate() {
+                let square = (case.candidate[row + column] - case.reference[row + column]).powi(2);
+                rows[i] += square;
+                columns[j] += square;
+            }
+        }
+        let holds = |mut energies: Vec<f64>| {
+            energies.sort_unstable_by(|a, b| b.total_cmp(a));
+            energies.iter().take(few).sum::<f64>() >= HELD * energies.iter().sum::<f64>()
+        };
+        holds(rows) || holds(columns)
     }
 
     /// What a factor per row leaves of the candidate, as a share, and how much of that one vector shared by the rows would take; on a small part.

@@ -47,7 +47,10 @@ pub(in crate::causes) fn may_lie_on_a_grid(values: &[f64], dtypes: &[twinscope_t
 
 /// The coarsest grid that holds one side and not the other; the dtypes that they are recorded in hold more.
 fn lies_on(case: &Case<'_>, rounded: &[f64], exact: &[f64]) -> Option<Grid> {
-    let flats: Vec<usize> = sample(case, 1 << 12).into_iter().filter(|flat| exact[*flat] != 0.0).collect();
+    // Below its smallest number with all digits a dtype is as coarse by itself: there every value lies on some grid.
+    let all_digits = case.dtypes.iter().map(|dtype| crate::noise::smallest(*dtype)).fold(0.0, f64::max);
+    let tells = |flat: &usize| exact[*flat] != 0.0 && (rounded[*flat] == 0.0 || rounded[*flat].abs() >= all_digits);
+    let flats: Vec<usize> = sample(case, 1 << 12).into_iter().filter(tells).collect();
     // Beyond 256 all numbers of bf16 are whole ones: there it says nothing that they are.
     let fractions = |flat: &&usize| {
         let steps =
@@ -146,7 +149,24 @@ impl How {
 #[cfg(test)]
 mod tests {
     use super::super::grid::GRIDS;
-    use crate::causes::testing::{examine_pair, examine_pair_bf16, normal, proven};
+    use crate::causes::testing::{Recorded, examine_pair, examine_pair_bf16, normal, proven, report_each_side};
+    use crate::verdict::Verdict;
+    use twinscope_tensor::DType;
+
+    #[test]
+    fn what_is_too_small_for_all_digits_of_its_dtype_is_not_in_another_one() {
+        // A millionth in f16 has five bits, as many as in bf16 or in eight.
+        let reference: Vec<f64> = normal(4096, 1).into_iter().map(|value| f64::from((1e-6 * value) as f32)).collect();
+        let run = |to: f64| {
+            let candidate = reference.iter().map(|value| (value * to).round() / to).collect();
+            let one = Recorded { name: "x", dims: vec![64, 64], reference: reference.clone(), candidate };
+            report_each_side(&[([DType::F32, DType::F16], one)])
+        };
+        let stored = run(2f64.powi(24));
+        assert_eq!(stored.pairs[0].verdict, Verdict::Rounding, "{:?}", stored.pairs[0].causes);
+        let coarser = run(2f64.powi(21));
+        assert_eq!(coarser.pairs[0].verdict, Verdict::Diverged, "in steps eight times as large");
+    }
     use proptest::prelude::*;
 
     #[test]

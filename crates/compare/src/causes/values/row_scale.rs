@@ -89,6 +89,76 @@ const LARGEST_VECTOR: f64 = 3.0;
 const LEAST_OF_FACTORS: f64 = 0.1;
 const LEAST_FACTOR: f64 = 1e-3;
 
+/// Beyond so many values some rows are tried first: so many values of them, and rows at least.
+const LARGE: usize = 1 << 17;
+const SOME_VALUES: usize = 1 << 16;
+const SOME_ROWS: usize = 64;
+
+/// What is fitted: the factors of some rows, the vector, and how much of their difference is left, from 0 to 1.
+struct Settled {
+    factors: Vec<f64>,
+    vector: Vec<f64>,
+    left: f64,
+}
+
+/// Whether a factor is not 1.
+fn is_changed(case: &Case<'_>, factor: f64) -> bool {
+    (factor - 1.0).abs() > 2.0 * case.noise[2]
+}
+
+/// Factors of these rows and the vector, each fitted to the other in turn.
+fn settle(case: &Case<'_>, width: usize, rows: &[usize]) -> Option<Settled> {
+    let both = |row: usize| {
+        let members = row * width..(row + 1) * width;
+        (members.clone(), &case.reference[members.clone()], &case.candidate[members])
+    };
+    // The mean row is near the vector where what is scaled has no mean.
+    let mut vector = vec![0.0; width];
+    for row in rows {
+        vector.iter_mut().zip(both(*row).1).for_each(|(sum, r)| *sum += r / rows.len() as f64);
+    }
+    let mut factors = vec![1.0; rows.len()];
+    let (mut before, mut difference) = (f64::INFINITY, 0.0);
+    for step in 0..STEPS {
+        for (row, factor) in rows.iter().zip(&mut factors) {
+            let (members, reference, candidate) = both(*row);
+            let (mut xy, mut xx) = (0.0, 0.0);
+            for (((_, r), c), b) in members.zip(reference).zip(candidate).zip(&vector).filter(|(((flat, _), _), _)| case.fits(*flat)) {
+                xy += (r - b) * (c - b);
+                xx += (r - b) * (r - b);
+                if step == 0 {
+                    difference += (c - r) * (c - r);
+                }
+            }
+            *factor = if xx > 0.0 { xy / xx } else { 1.0 };
+        }
+        // A few rows are a place: a row that agrees has the factor 1 around any vector.
+        if step == 0 && 2 * factors.iter().filter(|factor| is_changed(case, **factor)).count() < rows.len() {
+            return None;
+        }
+        let mut left = 0.0;
+        let (mut xy, mut xx) = (vec![0.0; width], vec![0.0; width]);
+        for (row, factor) in rows.iter().zip(&factors) {
+            let (members, reference, candidate) = both(*row);
+            for (channel, _) in members.enumerate().filter(|(_, flat)| case.fits(*flat)) {
+                let beyond = candidate[channel] - factor * reference[channel];
+                xy[channel] += (1.0 - factor) * beyond;
+                xx[channel] += (1.0 - factor) * (1.0 - factor);
+                left += (beyond - (1.0 - factor) * vector[channel]).powi(2);
+            }
+        }
+        for ((b, xy), xx) in vector.iter_mut().zip(xy).zip(xx) {
+            *b = if xx > 0.0 { xy / xx } else { 0.0 };
+        }
+        let has_settled = left > SETTLED * before;
+        before = left;
+        if has_settled {
+            break;
+        }
+    }
+    Some(Settled { factors, vector, left: before / difference })
+}
+
 /// A factor per row of what is beyond one vector: `c - b = s (r - b)`. Another epsilon in a norm that has a bias `b`, which is added behind the factor.
 fn around(case: &Case<'_>) -> Option<Explanation> {
     let width = *case.dims.last().filter(|width| **width >= LEAST_WIDTH)?;
@@ -97,44 +167,12 @@ fn around(case: &Case<'_>) -> Option<Explanation> {
     if rows < LEAST_ROWS || 3 * freedom > case.reference.len() || !case.is_finite() {
         return None;
     }
-    // The mean row is near the vector where what is scaled has no mean.
-    let mut vector = vec![0.0; width];
-    for row in case.reference.chunks_exact(width) {
-        vector.iter_mut().zip(row).for_each(|(sum, r)| *sum += r / rows as f64);
+    if case.reference.len() > LARGE {
+        // On few rows a fit only leaves less.
+        let some: Vec<usize> = (0..rows).step_by((rows / (SOME_VALUES / width).max(SOME_ROWS)).max(1)).collect();
+        settle(case, width, &some).filter(|some| some.left <= 1.0 - crate::causes::WORTH_SAYING)?;
     }
-    let mut factors = vec![1.0; rows];
-    let mut before = f64::INFINITY;
-    let changed = |factors: &[f64]| factors.iter().filter(|factor| (*factor - 1.0).abs() > 2.0 * case.noise[2]).count();
-    for step in 0..STEPS {
-        let mut left = 0.0;
-        for (row, factor) in factors.iter_mut().enumerate() {
-            let (mut xy, mut xx) = (0.0, 0.0);
-            for (channel, b) in vector.iter().enumerate().filter(|(channel, _)| case.fits(row * width + channel)) {
-                let (r, c) = (case.reference[row * width + channel] - b, case.candidate[row * width + channel] - b);
-                xy += r * c;
-                xx += r * r;
-            }
-            *factor = if xx > 0.0 { xy / xx } else { 1.0 };
-        }
-        // A few rows are a place: a row that agrees has the factor 1 around any vector.
-        if step == 0 && 2 * changed(&factors) < rows {
-            return None;
-        }
-        for (channel, b) in vector.iter_mut().enumerate() {
-            let (mut xy, mut xx) = (0.0, 0.0);
-            for (row, factor) in factors.iter().enumerate().filter(|(row, _)| case.fits(row * width + channel)) {
-                let (r, c) = (case.reference[row * width + channel], case.candidate[row * width + channel]);
-                xy += (1.0 - factor) * (c - factor * r);
-                xx += (1.0 - factor) * (1.0 - factor);
-                left += (c - factor * r - (1.0 - factor) * *b).powi(2);
-            }
-            *b = if xx > 0.0 { xy / xx } else { 0.0 };
-        }
-        if left > SETTLED * before {
-            break;
-        }
-        before = left;
-    }
+    let Settled { factors, vector, .. } = settle(case, width, &(0..rows).collect::<Vec<usize>>())?;
     let predicted: Vec<f64> = (case.reference.iter().enumerate())
         .map(|(flat, r)| factors[flat / width] * r + (1.0 - factors[flat / width]) * vector[flat % width])
         .collect();
@@ -145,9 +183,9 @@ fn around(case: &Case<'_>) -> Option<Explanation> {
     let large = square(&mut vector.iter().copied()) / width as f64 > LARGEST_VECTOR * LARGEST_VECTOR * size;
     let (least, most) = (factors.iter().copied().fold(f64::INFINITY, f64::min), factors.iter().copied().fold(f64::NEG_INFINITY, f64::max));
     // Many rows that are zero, or that have one factor, are a place too: a head. An epsilon leaves something, and of each row as much as it is large.
-    let others = || factors.iter().copied().filter(|factor| (factor - 1.0).abs() > 2.0 * case.noise[2]);
+    let others = || factors.iter().copied().filter(|factor| is_changed(case, *factor));
     let apart = others().fold(f64::NEG_INFINITY, f64::max) - others().fold(f64::INFINITY, f64::min);
-    let is_place = 2 * changed(&factors) < rows || least < LEAST_FACTOR || apart <= 2.0 * case.noise[0];
+    let is_place = 2 * others().count() < rows || least < LEAST_FACTOR || apart <= 2.0 * case.noise[0];
     if large || scaled < LEAST_OF_FACTORS * added || most - least <= 2.0 * case.noise[0] || is_place {
         return None;
     }
@@ -358,20 +396,23 @@ mod tests {
 
     #[test]
     fn the_epsilon_of_a_layer_norm_with_a_bias_is_a_factor_per_row() {
-        let (weight, bias) = (normal(32, 4), normal(32, 5));
-        let hidden: Vec<f64> = normal(40 * 32, 1).iter().enumerate().map(|(at, x)| x * 0.2 * (1.0 + (at / 32 % 7) as f64)).collect();
-        let with = |epsilon: f64| -> Vec<f64> {
-            let normed = hidden.chunks(32).flat_map(|row| {
-                let mean = row.iter().sum::<f64>() / 32.0;
-                norm(&row.iter().map(|x| x - mean).collect::<Vec<_>>(), epsilon)
-            });
-            normed.enumerate().map(|(flat, x)| (1.0 + 0.2 * weight[flat % 32]) * x + 0.4 * bias[flat % 32]).collect()
-        };
-        let found = examine_pair(&[40, 32], with(1e-5), with(0.1));
-        assert_eq!(proven(&found), Some("row_scale"));
-        // A vector added is none.
-        let moved = with(1e-5).iter().enumerate().map(|(flat, x)| x + bias[flat % 32]).collect();
-        assert_eq!(proven(&examine_pair(&[40, 32], with(1e-5), moved)), Some("offset"));
+        // Also where some rows are tried first.
+        for rows in [40, super::LARGE / 32 + 1] {
+            let (weight, bias) = (normal(32, 4), normal(32, 5));
+            let hidden: Vec<f64> = normal(rows * 32, 1).iter().enumerate().map(|(at, x)| x * 0.2 * (1.0 + (at / 32 % 7) as f64)).collect();
+            let with = |epsilon: f64| -> Vec<f64> {
+                let normed = hidden.chunks(32).flat_map(|row| {
+                    let mean = row.iter().sum::<f64>() / 32.0;
+                    norm(&row.iter().map(|x| x - mean).collect::<Vec<_>>(), epsilon)
+                });
+                normed.enumerate().map(|(flat, x)| (1.0 + 0.2 * weight[flat % 32]) * x + 0.4 * bias[flat % 32]).collect()
+            };
+            let found = examine_pair(&[rows, 32], with(1e-5), with(0.1));
+            assert_eq!(proven(&found), Some("row_scale"), "{rows} rows");
+            // A vector added is none.
+            let moved = with(1e-5).iter().enumerate().map(|(flat, x)| x + bias[flat % 32]).collect();
+            assert_eq!(proven(&examine_pair(&[rows, 32], with(1e-5), moved)), Some("offset"), "{rows} rows");
+        }
     }
 
     #[test]

@@ -4,11 +4,14 @@ use super::{
     naming::named,
     sampling::{Near, fits, promise, sample},
 };
-use crate::causes::{
-    Case, Class, Examined, Explanation, Hypothesis,
-    array::median,
-    case::Predicted,
-    constants::{Named, said, short},
+use crate::{
+    causes::{
+        Case, Class, Examined, Explanation, Hypothesis,
+        array::median,
+        case::Predicted,
+        constants::{Named, said, short},
+    },
+    noise::unit_roundoff,
 };
 
 #[derive(Debug)]
@@ -33,6 +36,9 @@ impl Hypothesis for Scale {
     }
 
     fn examine(&self, case: &Case<'_>) -> Examined {
+        if case.reference.len() == 1 && unit_roundoff(case.dtypes[0]).is_none() {
+            return Err("one whole number is a multiple of every other".into());
+        }
         let whole = of_all(case);
         let flats = sample(case, SAMPLE);
         let all = whole.as_ref().map_or(0.0, |fit| promise(case, &flats, |flat| case.reference[flat] * fit.factor));
@@ -184,8 +190,23 @@ mod tests {
         }
     }
 
-    use crate::causes::testing::{examine_noisy, examine_pair, normal, proven};
+    use crate::causes::testing::{Recorded, examine_each, examine_noisy, examine_pair, normal, proven};
     use proptest::prelude::*;
+    use twinscope_tensor::DType;
+
+    #[test]
+    fn another_token_is_no_multiple_of_the_right_one() {
+        let one = |name, dims: &[usize], reference: &[f64], candidate: &[f64]| Recorded {
+            name,
+            dims: dims.to_vec(),
+            reference: reference.to_vec(),
+            candidate: candidate.to_vec(),
+        };
+        let logits = normal(48, 1);
+        let decoded = [(DType::F32, one("logits", &[1, 48], &logits, &logits)), (DType::I64, one("token", &[1, 1], &[47.0], &[46.0]))];
+        assert_eq!(proven(&examine_each(&decoded, "token")), None);
+        assert_eq!(proven(&examine_pair(&[1], vec![0.25], vec![8.0])), Some("scale"), "a loss summed for averaged");
+    }
 
     #[test]
     fn a_factor_is_found_and_called_by_its_name() {

@@ -4,6 +4,9 @@
 //! each used by a run of query heads.
 
 mod biased;
+mod products;
+
+pub(super) use products::Products;
 
 use super::{Learned, Op, Picked, Predict, Variant, roughly};
 use crate::{
@@ -280,7 +283,7 @@ impl Op for Probabilities {
         if !are(FEW_ROWS) || !are(MORE_ROWS) {
             return Vec::new();
         }
-        let Some(mut likely) = Likely::of(site, sizes) else { return Vec::new() };
+        let Some(mut likely) = Likely::of(site, sizes, |p| p > NEGLIGIBLE) else { return Vec::new() };
         let mut learned = Vec::new();
         for (inputs, scores) in Scores::all(site, sizes) {
             if likely.may_be(site, inputs, scores) {
@@ -330,13 +333,14 @@ struct LikelyRow {
 }
 
 impl Likely {
-    fn of(site: &Site<'_>, sizes: Sizes) -> Option<Self> {
+    /// `sees` says of a value whether its key is seen.
+    fn of(site: &Site<'_>, sizes: Sizes, sees: impl Fn(f64) -> bool) -> Option<Self> {
         let Sizes { batch, heads, queries, keys } = sizes;
         let rows = batch * heads * queries;
         let read = |i: usize| {
             let row = (i * 2_654_435_761) % rows;
             let all = site.scene.runs(site.pair, &[row * keys], keys)?;
-            let seen: Vec<usize> = (0..keys).filter(|t| all[*t] > NEGLIGIBLE).collect();
+            let seen: Vec<usize> = (0..keys).filter(|t| sees(all[*t])).collect();
             let seen: Vec<usize> = seen.iter().copied().step_by(seen.len().div_ceil(FEW_SEEN).max(1)).collect();
             let probable = seen.iter().map(|t| all[*t]).collect();
             Some(LikelyRow { batch: row / queries / heads, head: row / queries % heads, query: row % queries, seen, probable })
@@ -354,7 +358,28 @@ impl Likely {
     }
 
     /// The products of each row's query and the keys it sees; `None` when they cannot be read.
-    fn dots(&mut self, site: &Site<'_>, [q, k]: [usize; 2], Scores { query, key, .. }: Scores) -> Option<Vec<Vec<f64>>> {
+    fn dots(&mut self, site: &Site<'_>, inputs: [usize; 2], scores: Scores) -> Option<Vec<Vec<f64>>> {
+        let [queries, keys] = self.read(site, inputs, scores)?;
+        let of = |(query, keys): (&Vec<f64>, &Vec<f64>)| keys.chunks_exact(scores.key.size).map(|key| dot(key, query)).collect();
+        Some(queries.iter().zip(keys).map(of).collect())
+    }
+
+    /// Whether the products have the signs of what the rows are, or all of them the opposite: unrelated ones are told by the first few.
+    fn has_signs(&mut self, site: &Site<'_>, inputs: [usize; 2], scores: Scores) -> bool {
+        let wanted: Vec<Vec<f64>> = self.rows.iter().map(|row| row.probable.clone()).collect();
+        let least = SILENT * wanted.iter().flatten().fold(0f64, |most, score| most.max(score.abs()));
+        let Some([queries, keys]) = self.read(site, inputs, scores) else { return false };
+        let mut positive = None;
+        queries.iter().zip(keys).zip(wanted).all(|((query, keys), wanted)| {
+            keys.chunks_exact(scores.key.size).zip(wanted).filter(|(_, score)| score.abs() > least).all(|(key, score)| {
+                let same = dot(key, query) * score > 0.0;
+                *positive.get_or_insert(same) == same
+            })
+        })
+    }
+
+    /// Each row's query, and the keys it sees one after another.
+    fn read(&mut self, site: &Site<'_>, [q, k]: [usize; 2], Scores { query, key, .. }: Scores) -> Option<[&[Vec<f64>]; 2]> {
         let Self { heads, rows, queries, keys } = self;
         let queries = queries.entry((q, query)).or_insert_with(|| {
             let of = |row: &LikelyRow| site.scene.runs(q, &[query.at(row.batch, row.head, row.query)], query.size);
@@ -367,10 +392,12 @@ impl Likely {
             };
             rows.iter().map(of).collect()
         });
-        let of = |(query, keys): (&Vec<f64>, &Vec<f64>)| keys.chunks_exact(key.size).map(|key| dot(key, query)).collect();
-        Some(queries.as_ref()?.iter().zip(keys.as_ref()?).map(of).collect())
+        Some([queries.as_ref()?, keys.as_ref()?])
     }
 }
+
+/// Of the largest score: what is smaller may have either sign by its rounding.
+const SILENT: f64 = 0.05;
 
 fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<Learned> {
     let (query, key) = (site.load(q)?, site.load(k)?);
@@ -466,6 +493,7 @@ fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<
         looseness: 16.0,
         off: [0.0; 4],
         on_some_rows: false,
+        borrows: false,
         predict: over(softmax, None),
         variants,
         telling: None,
@@ -820,6 +848,7 @@ fn mixture(site: &Site<'_>, p: usize, v: usize, weights: &Arc<Recorded>, mixed: 
         looseness: 2.0,
         off: [0.0; 4],
         on_some_rows: false,
+        borrows: false,
         predict: over(mixed),
         variants,
         telling: None,
@@ -1053,6 +1082,7 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
         looseness: 8.0,
         off: [0.0; 4],
         on_some_rows: false,
+        borrows: false,
         predict: over(softmax, mask),
         variants,
         telling: None,

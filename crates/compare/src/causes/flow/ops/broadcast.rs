@@ -135,6 +135,7 @@ fn made(site: &Site<'_>, (term, x): (usize, &Arc<Loaded>), (other, y): (usize, &
         looseness: 1.0,
         off: [0.0; 4],
         on_some_rows: false,
+        borrows: false,
         predict: with(1.0),
         variants,
         telling: None,

@@ -72,6 +72,11 @@ pub(super) const UNITS: [Unit; 3] = [
 ];
 
 impl Unit {
+    /// Half the distance from 1 to the next number of so many bits.
+    pub(super) fn roundoff(self) -> f64 {
+        2f64.powi(-(self.bits as i32))
+    }
+
     pub(super) fn said(self) -> String {
         let like = if self.bits == 11 { "TF32, or f16" } else { "bf16" };
         format!("{} to {} bits ({like})", if self.cut { "cut" } else { "rounded" }, self.bits)
@@ -89,7 +94,7 @@ fn cut(value: f64, bits: u32) -> f64 {
 }
 
 /// The nearest number of so many bits, even where two are.
-fn nearest(value: f64, bits: u32) -> f64 {
+pub(in crate::causes::flow) fn nearest(value: f64, bits: u32) -> f64 {
     let shift = 53 - bits;
     let all = value.to_bits();
     let up = (1 << (shift - 1)) - 1 + (all >> shift & 1);

@@ -120,6 +120,7 @@ fn made(site: &Site<'_>, frame: Frame, pieces: &[Piece]) -> Option<Learned> {
         looseness: 1.0,
         off: [0.0; 4],
         on_some_rows: false,
+        borrows: false,
         predict: Box::new(move |side, picked: Picked<'_>| {
             let one = |flat: usize| {
                 let at = flat / frame.inner % frame.along;

@@ -84,6 +84,7 @@ fn slice(site: &Site<'_>, input: usize, loaded: &Arc<crate::causes::Loaded>, row
         looseness: 1.0,
         off: [0.0; 4],
         on_some_rows: false,
+        borrows: false,
         predict: Box::new(move |side, picked| {
             let values = of(&loaded, side);
             let mut made = Vec::with_capacity(picked.count() * width);

@@ -8,6 +8,7 @@ use crate::{
         flow::{ENOUGH_ROWS, ENOUGH_WORK, MOST_WORK, Site, of, rows::Rows},
     },
     layout::Which,
+    noise::unit_roundoff,
 };
 use std::{borrow::Cow, ops::Range, sync::Arc};
 use twinscope_measure::{add_times, dot};
@@ -328,6 +329,7 @@ fn made(site: &Site<'_>, input: &Input, parameter: usize, product: Product) -> O
         looseness: 2.0,
         off: [0.0; 4],
         on_some_rows: false,
+        borrows: false,
         predict: plus_bias(&product, 1.0),
         variants,
         telling: None,
@@ -435,7 +437,10 @@ fn others<'a>(site: &'a Site<'_>, parameter: usize, product: &'a Product, off: f
         details: serde_json::json!({"weight": name(parameter), "format": way.said()}),
         product: product.with_coarse(way),
     });
-    let units = coarse::UNITS.into_iter().filter(move |_| some).map(move |unit| Other {
+    // Of a run in f16 or bf16 everything that is multiplied was rounded to that: a product that is not recorded between too.
+    let finest = unit_roundoff(site.scene.entries()[site.pair].dtypes[1]);
+    let is_coarser = move |unit: &coarse::Unit| finest.is_some_and(|finest| finest < unit.roundoff());
+    let units = coarse::UNITS.into_iter().filter(move |unit| some && is_coarser(unit)).map(move |unit| Other {
         kind: "rounded",
         text: format!("what is multiplied is {} first", unit.said()),
         details: serde_json::json!({"dtype": unit.dtype, "what": "factors", "weight": name(parameter), "side": "candidate"}),
@@ -511,4 +516,37 @@ fn beyond(product: &Product, side: Which, out: &[f64]) -> Vec<f64> {
         }
     }
     mean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_that_is_taken_a_part_at_a_time_makes_the_same() {
+        // More outputs than fit into the cache at once, and not a multiple of those that do.
+        let (inner, outer, rows) = (IN_CACHE / 8, 19, 3);
+        let number = |seed: usize, at: usize| ((at * 31 + seed) % 17) as f64 - 8.0;
+        let filled = |seed: usize, count: usize| (0..count).map(|at| number(seed, at)).collect::<Vec<f64>>();
+        let loaded = |dims: [usize; 2], seed: usize| {
+            let count = dims[0] * dims[1];
+            Arc::new(Loaded { dims: dims.to_vec(), reference: filled(seed, count), candidate: filled(seed + 1, count) })
+        };
+        let (input, plain) = (loaded([rows, inner], 1), loaded([outer, inner], 2));
+        for turned in [false, true] {
+            let over = |values: &[f64]| if turned { turn(values, outer, inner) } else { values.to_vec() };
+            let weight = Loaded { dims: plain.dims.clone(), reference: over(&plain.reference), candidate: over(&plain.candidate) };
+            let (from, to) = (Rows::plain(&[rows, inner]).unwrap(), Rows::plain(&[rows, outer]).unwrap());
+            let product = Product { input: input.clone(), weight: Arc::new(weight), from, to, turned, summed: 0..inner, coarse: None };
+            for side in [Which::Reference, Which::Candidate] {
+                let made = product.picked(side, Picked::These(&[2, 0]), outer, None);
+                for (nth, row) in [2, 0].into_iter().enumerate() {
+                    for feature in 0..outer {
+                        let one = |i: usize| of(&input, side)[row * inner + i] * of(&plain, side)[feature * inner + i];
+                        assert_eq!(made[nth * outer + feature], (0..inner).map(one).sum::<f64>(), "{turned} {row} {feature}");
+                    }
+                }
+            }
+        }
+    }
 }

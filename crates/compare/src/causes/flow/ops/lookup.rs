@@ -54,6 +54,7 @@ impl Op for Lookup {
                 looseness: 1.0,
                 off: [0.0; 4],
                 on_some_rows: false,
+                borrows: true,
                 predict: Box::new(move |side, picked| {
                     let mut values = Vec::with_capacity(picked.count() * features);
                     let ids = of(&ids, side);

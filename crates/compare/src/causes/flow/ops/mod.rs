@@ -1,6 +1,7 @@
 //! Formulas that networks are made of, each found by its values in the reference.
 
 mod attention;
+mod blend;
 mod broadcast;
 mod coarse;
 mod concat;
@@ -13,6 +14,8 @@ mod rope;
 mod softmax;
 mod sums;
 mod unary;
+
+pub(super) use coarse::nearest;
 
 use super::Site;
 use crate::{layout::Which, noise::Measures};
@@ -67,6 +70,8 @@ pub(crate) struct Learned {
     /// The reference's own distance from the formula, and whether that is only of some rows; set when it is believed.
     pub(crate) off: Measures,
     pub(crate) on_some_rows: bool,
+    /// It makes the candidate of values of the reference, which were rounded to the reference's dtype.
+    pub(crate) borrows: bool,
     pub(crate) predict: Predict,
     /// What else it might have been.
     pub(crate) variants: Vec<Variant>,
@@ -122,10 +127,12 @@ pub(super) const ALL: &[&dyn Op] = &[
     &rope::Rope,
     &softmax::Softmax,
     &attention::Probabilities,
+    &attention::Products,
     &attention::Mixture,
     &broadcast::Broadcast,
     &modulate::Modulate,
     &linear::Linear,
+    &blend::Blend,
     &lookup::Lookup,
 ];
 

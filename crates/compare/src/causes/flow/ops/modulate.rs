@@ -126,7 +126,19 @@ fn over(site: &Site<'_>, inputs: [&Arc<Loaded>; 2], slices: [&Slice; 2], frame: 
 }
 
 fn learned(formula: String, inputs: Vec<usize>, predict: Predict, variants: Vec<Variant>) -> Learned {
-    Learned { formula, inputs, terms: 0, work: 0, looseness: 1.5, off: [0.0; 4], on_some_rows: false, predict, variants, telling: None }
+    Learned {
+        formula,
+        inputs,
+        terms: 0,
+        work: 0,
+        looseness: 1.5,
+        off: [0.0; 4],
+        on_some_rows: false,
+        borrows: false,
+        predict,
+        variants,
+        telling: None,
+    }
 }
 
 fn variant(kind: &'static str, text: String, predict: Predict) -> Variant {

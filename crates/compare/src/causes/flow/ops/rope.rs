@@ -1,10 +1,16 @@
 //! Rotary positions: pairs of channels turned by an angle that depends on the position and the pair alone.
 
 use super::{Learned, Op, Picked, Predict, Variant, roughly};
-use crate::causes::{
-    Loaded,
-    array::Axis,
-    flow::{Site, of},
+use crate::{
+    causes::{
+        Loaded,
+        array::Axis,
+        flow::{
+            Site, of,
+            rows::{Kind, Rows},
+        },
+    },
+    noise::floor_unit,
 };
 use std::sync::Arc;
 
@@ -94,18 +100,17 @@ impl Op for Rope {
         let lengths = norms(&first, channels);
         let mut learned = Vec::new();
         for &input in &site.before {
-            if site.scene.entries()[input].dims != dims {
-                continue;
-            }
+            let Some(given) = Given::of(&site.scene.entries()[input].dims, dims) else { continue };
             let keeps_lengths = |rows: usize| {
-                let first = site.scene.beginning(input, rows * channels);
+                let starts: Vec<usize> = (0..rows.min(heads)).map(|row| given.at(row * channels)).collect();
+                let first = site.scene.runs(input, &starts, channels);
                 first.is_some_and(|first| roughly(norms(&first, channels).into_iter(), lengths.iter().copied(), site.floor[1]))
             };
             // A few heads rule out nearly every input.
             if !keeps_lengths(FEWEST_ROWS) || !keeps_lengths(FEW_ROWS) {
                 continue;
             }
-            let Some(loaded) = site.load(input) else { continue };
+            let Some(loaded) = site.load(input).map(|loaded| given.laid_out(loaded, dims)) else { continue };
             for axis in axes.iter().copied() {
                 for pairing in [Pairing::Halves, Pairing::Neighbours] {
                     for turned in [channels, channels / 2, channels / 4].into_iter().filter(|turned| *turned >= 2 && turned % 2 == 0) {
@@ -119,6 +124,43 @@ impl Op for Rope {
     }
 }
 
+/// How what is turned lies: as the output does, or as the projection left it, token by token with the heads beside each other.
+enum Given {
+    Alike,
+    TokensFirst(Rows),
+}
+
+impl Given {
+    fn of(dims: &[usize], out: &[usize]) -> Option<Self> {
+        let as_rows = |rows: &Rows| {
+            Rows::all(dims).iter().any(|own| own.kind != Kind::Heads && (own.rows, own.features) == (rows.rows, rows.features))
+        };
+        if dims == out || Rows::merged(out).is_some_and(|rows| as_rows(&rows)) {
+            return Some(Self::Alike);
+        }
+        Rows::heads(out).filter(as_rows).map(Self::TokensFirst)
+    }
+
+    /// Where it has what is at a place of the output.
+    fn at(&self, place: usize) -> usize {
+        match self {
+            Self::Alike => place,
+            Self::TokensFirst(rows) => rows.from(place),
+        }
+    }
+
+    fn laid_out(&self, loaded: Arc<Loaded>, out: &[usize]) -> Arc<Loaded> {
+        match self {
+            Self::Alike => loaded,
+            Self::TokensFirst(rows) => Arc::new(Loaded {
+                dims: out.to_vec(),
+                reference: rows.scatter(&loaded.reference),
+                candidate: rows.scatter(&loaded.candidate),
+            }),
+        }
+    }
+}
+
 /// Heads that turn by the same angles tell a rotation from any other change.
 const LEAST_HEADS: usize = 2;
 
@@ -129,6 +171,18 @@ const FEWEST_ROWS: usize = 4;
 /// The length of every head, which rotation keeps.
 fn norms(values: &[f64], channels: usize) -> Vec<f64> {
     values.chunks_exact(channels).map(|row| row.iter().map(|x| x * x).sum::<f64>().sqrt()).collect()
+}
+
+/// Floors that a turned tensor may be off beside the rounding of its angles.
+const LOOSENESS: f64 = 1.5;
+
+/// Floors more for each position: a table of `cos(p · θ)` in f32 is off by the rounding of `p · θ`, which beside one in f64 was twice that of the
+/// largest angle in one element, of whose floor of 32 units that is a sixteenth.
+const FOR_EACH_POSITION: f64 = 1.0 / 16.0;
+
+fn rounded_angle(site: &Site<'_>, positions: usize) -> f64 {
+    let unit = floor_unit(site.scene.entries()[site.pair].dtypes[0]).unwrap_or(1.0);
+    FOR_EACH_POSITION * positions as f64 * (2f64.powi(-24) / unit).min(1.0)
 }
 
 fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, plan: Plan) -> Option<Learned> {
@@ -170,11 +224,91 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, plan: Plan) -> Opti
         inputs: vec![input],
         terms: 2,
         work: 0,
-        looseness: 1.5,
+        looseness: LOOSENESS + rounded_angle(site, plan.axis.along),
         off: [0.0; 4],
         on_some_rows: false,
+        // The angles are those of the reference.
+        borrows: true,
         predict: over(plan, turns),
         variants,
         telling: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        causes::testing::{Recorded, normal, report_as, report_mixed},
+        report::Report,
+        verdict::Origin,
+    };
+    use twinscope_tensor::DType;
+
+    const HEADS: usize = 3;
+    const TOKENS: usize = 7;
+    const SIZE: usize = 8;
+
+    /// `[b, s, h * d]` as `[b, h, s, d]`, halves turned by their position.
+    fn rope(projected: &[f64], theta: f64) -> Vec<f64> {
+        let at = |flat: usize| {
+            let (batch, head) = (flat / (HEADS * TOKENS * SIZE), flat / (TOKENS * SIZE) % HEADS);
+            let (token, channel) = (flat / SIZE % TOKENS, flat % SIZE);
+            let given = |channel: usize| projected[((batch * TOKENS + token) * HEADS + head) * SIZE + channel];
+            let pair = channel % (SIZE / 2);
+            let (sin, cos) = (token as f64 * theta.powf(-2.0 * pair as f64 / SIZE as f64)).sin_cos();
+            let (x, y) = (given(pair), given(pair + SIZE / 2));
+            if channel < SIZE / 2 { cos * x - sin * y } else { sin * x + cos * y }
+        };
+        (0..projected.len()).map(at).collect()
+    }
+
+    /// A projection that is wrong, as modules record it, and what rope makes of it.
+    fn report(theta: f64) -> Report {
+        let (q, noise) = (normal(2 * TOKENS * HEADS * SIZE, 1), normal(2 * TOKENS * HEADS * SIZE, 2));
+        let wrong: Vec<f64> = q.iter().zip(noise).map(|(q, noise)| q + 0.3 * noise).collect();
+        let [reference, candidate] = [rope(&q, 10000.0), rope(&wrong, theta)];
+        report_as(
+            DType::F32,
+            &[
+                Recorded { name: "q_proj", dims: vec![2, TOKENS, HEADS * SIZE], reference: q, candidate: wrong },
+                Recorded { name: "q_rope", dims: vec![2, HEADS, TOKENS, SIZE], reference, candidate },
+            ],
+        )
+    }
+
+    #[test]
+    fn rope_takes_what_a_projection_left_token_by_token() {
+        let report = report(10000.0);
+        assert_eq!((report.pairs[0].origin, report.pairs[1].origin), (Some(Origin::Own), Some(Origin::Inherited)));
+    }
+
+    #[test]
+    fn a_table_of_angles_in_f32_beside_one_in_f64_is_no_second_fault() {
+        const POSITIONS: usize = 512;
+        let (q, noise) = (normal(HEADS * POSITIONS * SIZE, 1), normal(HEADS * POSITIONS * SIZE, 2));
+        let wrong: Vec<f64> = q.iter().zip(noise).map(|(q, noise)| q + 1e-3 * noise).collect();
+        let turned = |q: &[f64], rounded: fn(f64) -> f64| -> Vec<f64> {
+            let at = |flat: usize| {
+                let (position, channel) = (flat / SIZE % POSITIONS, flat % SIZE);
+                let pair = channel % (SIZE / 2);
+                let angle = rounded(position as f64 * rounded(10000f64.powf(-2.0 * pair as f64 / SIZE as f64)));
+                let (x, y) = (q[flat - channel + pair], q[flat - channel + pair + SIZE / 2]);
+                if channel < SIZE / 2 { angle.cos() * x - angle.sin() * y } else { angle.sin() * x + angle.cos() * y }
+            };
+            (0..q.len()).map(at).collect()
+        };
+        let [reference, candidate] = [turned(&q, |x| f64::from(x as f32)), turned(&wrong, |x| x)];
+        let dims = || vec![1, HEADS, POSITIONS, SIZE];
+        let run = [
+            Recorded { name: "q", dims: dims(), reference: q, candidate: wrong },
+            Recorded { name: "turned", dims: dims(), reference, candidate },
+        ];
+        assert_eq!(report_mixed([DType::F32, DType::F64], &run).pairs[1].origin, Some(Origin::Inherited));
+    }
+
+    #[test]
+    fn another_base_behind_a_wrong_projection_is_a_second_fault() {
+        let report = report(500_000.0);
+        assert_eq!((report.pairs[1].origin, report.pairs[1].causes[0].kind), (Some(Origin::Own), "rotated"));
+    }
 }

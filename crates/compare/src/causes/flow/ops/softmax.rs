@@ -32,14 +32,31 @@ impl Op for Softmax {
             })
         };
         let inputs = site.before.iter().filter(alike).copied().filter(promises);
-        inputs.filter_map(|at| Some(made(site, at, &site.load(at)?))).collect()
+        let with_masks = |at: usize| site.load(at).into_iter().flat_map(move |loaded| MASKS.map(|mask| made(site, at, &loaded, mask)));
+        inputs.flat_map(with_masks).collect()
     }
 }
 
-/// Of one row; what the reference masks is masked, however large the number that stands for that is.
+/// Who says what is masked.
+#[derive(Clone, Copy, PartialEq)]
+enum Mask {
+    /// The reference's probabilities, however large the number that stands for it in the scores is.
+    Reference,
+    /// The scores, each side's own: a mask that is wrong there is no second fault here.
+    Scores,
+}
+
+/// Where both make the reference, the candidate says which it follows.
+const MASKS: [Mask; 2] = [Mask::Reference, Mask::Scores];
+
+/// Of one row, of which the keys are seen that are not masked by the probabilities of the reference.
 fn softmax(row: &[f64], reference: &[f64], scale: f64) -> Vec<f64> {
-    let seen = |(x, p): (&f64, &f64)| if *p > 0.0 { scale * x } else { f64::NEG_INFINITY };
-    let scores: Vec<f64> = row.iter().zip(reference).map(seen).collect();
+    of_seen(row, |t| reference[t] > 0.0, scale)
+}
+
+fn of_seen(row: &[f64], sees: impl Fn(usize) -> bool, scale: f64) -> Vec<f64> {
+    let seen = |(t, x): (usize, &f64)| if sees(t) { scale * x } else { f64::NEG_INFINITY };
+    let scores: Vec<f64> = row.iter().enumerate().map(seen).collect();
     let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let exp: Vec<f64> = scores.iter().map(|x| (x - most).exp()).collect();
     let sum: f64 = exp.iter().sum();
@@ -61,7 +78,7 @@ fn fitted(logits: &[f64], p: &[f64], width: usize) -> f64 {
     xy / xx
 }
 
-fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>) -> Learned {
+fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, mask: Mask) -> Learned {
     let width = site.width();
     let name = &site.scene.entries()[input].name;
     let over = |scale: f64| -> Predict {
@@ -69,7 +86,11 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>) -> Learned {
         Box::new(move |side, picked: Picked<'_>| {
             let (given, support) = (picked.of(of(&loaded, side), width), picked.of(&out.reference, width));
             let rows = given.chunks_exact(width).zip(support.chunks_exact(width));
-            Some(rows.flat_map(|(row, support)| softmax(row, support, scale)).collect())
+            let made = rows.flat_map(|(row, support)| match mask {
+                Mask::Reference => softmax(row, support, scale),
+                Mask::Scores => of_seen(row, |_| true, scale),
+            });
+            Some(made.collect())
         })
     };
     let scale = fitted(&loaded.candidate, &site.out.candidate, width);
@@ -91,6 +112,7 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>) -> Learned {
         looseness: LOOSENESS,
         off: [0.0; 4],
         on_some_rows: false,
+        borrows: false,
         predict: over(1.0),
         variants: variants.into_iter().collect(),
         telling: None,
@@ -129,6 +151,32 @@ mod tests {
     #[test]
     fn probabilities_of_wrong_logits_inherit_that() {
         assert_eq!(report(1.0).pairs[1].origin, Some(Origin::Inherited));
+    }
+
+    #[test]
+    fn a_mask_that_is_wrong_in_the_scores_is_inherited_by_the_probabilities() {
+        let logits: Vec<f64> = normal(20 * 12, 1).iter().map(|x| 3.0 * x).collect();
+        let masked = |ahead: usize| -> Vec<f64> {
+            let seen = |(at, x): (usize, &f64)| if at % 12 <= at / 12 + ahead { *x } else { f64::NEG_INFINITY };
+            logits.iter().enumerate().map(seen).collect()
+        };
+        let (reference, candidate) = (masked(0), masked(1));
+        let probabilities = [softmax(&reference, 1.0), softmax(&candidate, 1.0)];
+        let run = |scores: [Vec<f64>; 2]| {
+            let [reference, candidate] = scores;
+            let [of_reference, of_candidate] = probabilities.clone();
+            report_as(
+                DType::F32,
+                &[
+                    Recorded { name: "scores", dims: vec![20, 12], reference, candidate },
+                    Recorded { name: "probs", dims: vec![20, 12], reference: of_reference, candidate: of_candidate },
+                ],
+            )
+        };
+        let origin = |report: Report| report.pairs[1].origin;
+        assert_eq!(origin(run([reference.clone(), candidate])), Some(Origin::Inherited));
+        assert_eq!(origin(run([reference.clone(), reference])), Some(Origin::Own), "of scores that are right");
+        assert_eq!(origin(run([logits.clone(), logits.clone()])), Some(Origin::Own), "and of scores before their mask");
     }
 
     #[test]

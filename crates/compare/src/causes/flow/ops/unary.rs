@@ -108,6 +108,7 @@ fn made(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, name: String, f: im
         looseness,
         off: [0.0; 4],
         on_some_rows: false,
+        borrows: false,
         predict: over(Box::new(f)),
         variants,
         telling: None,

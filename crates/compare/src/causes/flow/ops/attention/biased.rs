@@ -296,6 +296,7 @@ fn made(site: &Site<'_>, [q, k]: [usize; 2], biased: Biased, scale: f64) -> Lear
         looseness: 16.0,
         off: [0.0; 4],
         on_some_rows: false,
+        borrows: false,
         predict: over(plain, 1.0),
         variants,
         telling: None,
