@@ -85,7 +85,7 @@ test("the largest difference is jumped to and flashes; next and previous differe
   await tab.mouse.move(0, 0);
   const largest = await says(tab, /reference .*candidate .*difference .*relative .*ULP .*bits/s);
   await tab.keyboard.press("n");
-  const next = await eventually(() => status(tab).innerText(), (text) => text !== largest && /difference/.test(text));
+  const next = await eventually(() => status(tab).innerText(), (text) => text !== largest && /difference \S/.test(text));
   await tab.keyboard.press("b");
   await says(tab, largest);
   await tab.getByRole("button", { name: "Next difference" }).click();
@@ -103,7 +103,7 @@ test("the largest difference is jumped to and flashes; next and previous differe
   await tab.getByRole("button", { name: "Search" }).click();
   // The first in row-major order after the place that was gone to.
   await eventually(() => tab.url(), (url) => /cell=/.test(url) && !/cell=1,3,10,11/.test(url));
-  const size = (await says(tab, /difference/)).match(/difference (\S+)/)[1].replace("−", "-");
+  const size = (await says(tab, /difference \S/)).match(/difference (\S+)/)[1].replace("−", "-");
   assert.ok(Number(size) >= 1e-3 && Number(size) <= 10, `a difference of ${size}`);
   // A value of each side, taken from the far end of what is shown, is found where it is.
   for (const side of ["reference", "candidate"]) {
@@ -304,7 +304,7 @@ test("tensors of no dimension to seven are shown", async () => {
     else {
       await tab.getByTestId("cells-reference").locator("td").first().waitFor();
       await tab.getByTestId("max").click();
-      await says(tab, /difference/);
+      await says(tab, /difference \S/);
     }
     tab.fine();
     await tab.close();
@@ -337,7 +337,7 @@ test("the link opens on the very value, and code and files are taken along", asy
   await tab.getByRole("button", { name: "Copy link" }).click();
   await tab.getByText("Link copied").waitFor();
   const link = await tab.evaluate(() => navigator.clipboard.readText());
-  const before = await says(tab, /difference/);
+  const before = await says(tab, /difference \S/);
   const fresh = await page(context, server, link.slice(link.indexOf("#")));
   await says(fresh, before);
   // The same tab follows a link to another value of the same tensor, and keeps its place when the session is loaded anew.

@@ -420,6 +420,37 @@ test("a running comparison streams in, shows how far it is and is cancelled; one
   }
 });
 
+test("pairs that are told while an older answer is on its way are not lost to it", async () => {
+  const [a, b] = [join(folder, "told_a.safetensors"), join(folder, "told_b.safetensors")];
+  const small = (more) => ({ "block.0.weight": { shape: [16], values: numbers(16).map((value) => value + more) } });
+  endless(a, small(0));
+  endless(b, small(0.5));
+  const busy = await serve(["--comparisons", "1"], { roots: [folder] });
+  try {
+    const tab = await page(context, busy);
+    // What the page asks for was answered before the first pairs were known, and arrives after they were told.
+    await tab.route(/\/api\/v1\/sessions\/[^/]+$/, async (route) => {
+      const response = await route.fetch();
+      const doc = await response.json();
+      if (doc.state === "running") Object.assign(doc.progress, { phase: "pairing", pairs: 0, pairs_total: 0 });
+      await new Promise((done) => setTimeout(done, 1500));
+      await route.fulfill({ response, json: doc });
+    });
+    await tab.getByLabel("Reference: path").fill(a);
+    await tab.getByLabel("Candidate: path").fill(b);
+    await tab.getByTestId("go").click();
+    await tab.getByText("Parting at").waitFor();
+    await tab.waitForTimeout(4000);
+    assert.ok(await tab.getByText("Parting at").isVisible(), "and stays");
+    await tab.unrouteAll({ behavior: "wait" });
+    await tab.getByTestId("progress").getByRole("button", { name: "Cancel" }).click();
+    await tab.getByText("Cancelled before everything was compared").waitFor();
+    tab.fine();
+  } finally {
+    await busy.stop();
+  }
+});
+
 test("notes and the name are kept", async () => {
   const tab = await page(context, server, `#/s/${session}`);
   await tab.getByRole("button", { name: "Notes" }).click();

@@ -60,10 +60,10 @@ test("from two paths to a value without a mouse", async () => {
   // No waiting from here on: whoever types fast on a slow machine is not behind the page.
   await tab.keyboard.press("Enter");
   await tab.keyboard.press("m");
-  const status = tab.getByTestId("status");
-  await eventually(() => status.innerText(), (text) => /difference/.test(text));
-  await tab.waitForURL((url) => url.hash.includes(encodeURIComponent(`${name} = `)));
   await tab.keyboard.press("1");
+  // The hint that stands there before has the word, not the number.
+  await eventually(() => tab.getByTestId("status").innerText(), (text) => /difference [−\d]/.test(text));
+  await tab.waitForURL((url) => url.hash.includes(encodeURIComponent(`${name} = `)));
   await tab.getByRole("button", { name: "1-D", pressed: true }).waitFor();
   await tab.keyboard.press("2");
   await tab.getByRole("button", { name: "2-D", pressed: true }).waitFor();

@@ -60,6 +60,7 @@ function headline(report: Report): Schemas["Headline"] {
     first_divergence: first,
     cause: first ? (report.pairs[first.pair]?.causes[0] ?? null) : null,
     divergences: report.divergences.length,
+    computed_in: report.computed_in,
     pairs: report.pairs.length,
     counts: {
       identical: count("identical"),

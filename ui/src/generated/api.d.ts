@@ -854,6 +854,8 @@ export interface components {
         /** @description What a comparison came to, in one line. */
         Headline: {
             cause: components["schemas"]["Cause"] | null;
+            /** @description As in the report. */
+            computed_in: (string | null)[];
             counts: components["schemas"]["Counts"];
             divergences: number;
             first_divergence: components["schemas"]["FirstDivergence"] | null;
@@ -1099,6 +1101,8 @@ export interface components {
         /** @description The whole comparison, as `diff --json` prints it. */
         Report: {
             candidate: string;
+            /** @description Of each side, the coarser dtype that all of it was computed in, where it is recorded in a wider one. */
+            computed_in: (string | null)[];
             divergences: number[];
             findings: components["schemas"]["Finding"][];
             first_divergence: components["schemas"]["FirstDivergence"] | null;

@@ -1,7 +1,7 @@
 // Pairs and leftovers -> the rows of the overview: filtered, sorted, grouped. Pure: no DOM, no fetch.
 import type { Matcher } from "./filter.js";
 import { isBad, VERDICTS, type Leftover, type PairRow } from "./model.js";
-import { compareNames, fileOf, layerLabel, layerOf, patternOf } from "./names.js";
+import { areCounted, compareNames, fileOf, layerLabel, layerOf, patternOf, withoutCount } from "./names.js";
 import { numeric } from "./numbers.js";
 
 export const GROUPINGS = ["layer", "file", "pattern", "similarity", "verdict", "none"] as const;
@@ -89,10 +89,10 @@ const SIMILARITY: readonly [limit: number, label: string][] = [
   [Infinity, "further apart"],
 ];
 
-function groupOf(pair: PairRow, grouping: Grouping): [key: string, label: string] {
+function groupOf(pair: PairRow, grouping: Grouping, counted: boolean): [key: string, label: string] {
   switch (grouping) {
     case "layer": {
-      const layer = layerOf(pair.name);
+      const layer = layerOf(counted ? withoutCount(pair.name) : pair.name);
       return layer === null ? ["-", "outside of layers"] : [layer, layerLabel(layer)];
     }
     case "file":
@@ -120,8 +120,9 @@ function twice(text: string): [string, string] {
 export function groups(pairs: readonly PairRow[], leftovers: readonly Leftover[], matcher: Matcher, arrangement: Arrangement): Group[] {
   const kept = pairs.filter((pair) => matcher.pair(pair)).sort(comparator(arrangement));
   const byKey = new Map<string, Group>();
+  const counted = arrangement.grouping === "layer" && areCounted(pairs.map((pair) => pair.name));
   for (const pair of kept) {
-    const [key, label] = groupOf(pair, arrangement.grouping);
+    const [key, label] = groupOf(pair, arrangement.grouping, counted);
     let group = byKey.get(key);
     if (group === undefined) {
       group = { key, label, pairs: [], leftovers: [], bad: 0 };

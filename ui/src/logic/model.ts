@@ -83,6 +83,14 @@ export function isBad(pair: PairRow): boolean {
   return pair.verdict === "diverged" || pair.verdict === "incomparable";
 }
 
+/** Which side was computed in a coarser dtype than it is recorded in, as a sentence; empty for none. */
+export function computedIn([reference = null, candidate = null]: readonly (string | null)[]): string {
+  if (reference === null && candidate === null) return "";
+  if (reference === candidate) return `Both were computed in ${reference} and recorded wider: rounding is that of ${reference}.`;
+  const said = [["reference", reference], ["candidate", candidate]].filter(([, dtype]) => dtype !== null);
+  return said.map(([side, dtype]) => `The ${side} was computed in ${dtype} and recorded wider: rounding is that of ${dtype}.`).join(" ");
+}
+
 /** How many pairs there are of each verdict. */
 export function tally(pairs: readonly PairRow[]): Record<Verdict | "waiting", number> {
   const counts = { identical: 0, rounding: 0, harmless: 0, diverged: 0, incomparable: 0, waiting: 0 };

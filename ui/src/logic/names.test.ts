@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { compareNames, elide, fileOf, layerLabel, layerOf, patternOf, sharedPrefix, visible } from "./names.js";
+import { compareNames, elide, fileOf, layerLabel, layerOf, areCounted, withoutCount, patternOf, sharedPrefix, visible } from "./names.js";
 
 test("the shared prefix ends at a separator", () => {
   expect(sharedPrefix(["model.layers.1.q", "model.layers.12.q"])).toBe("model.layers.");
@@ -29,6 +29,17 @@ test("layers are found in dumps and in module paths", () => {
   expect(layerOf("lm_head.weight")).toBeNull();
   expect(layerOf("conv2d")).toBeNull();
   expect(layerLabel("3")).toBe("layer 3");
+});
+
+test("a number of their own counts tensors, one for several is their layer", () => {
+  expect(areCounted(["000_embed", "001_layers.0.q", "002_layers.0.k"])).toBe(true);
+  expect(areCounted(["rank0/1-a", "rank1/1-a", "rank0/2-b"])).toBe(true);
+  expect(areCounted(["0_query", "0_key", "1_query"])).toBe(false);
+  expect(areCounted(["0_query", "1_query"])).toBe(false);
+  expect(areCounted(["embed", "1_a", "2_b"])).toBe(false);
+  expect(withoutCount("001_layers.0.q")).toBe("layers.0.q");
+  expect(withoutCount("rank0/12 - x")).toBe("rank0/x");
+  expect(withoutCount("layers.0.q")).toBe("layers.0.q");
 });
 
 test("patterns replace every number", () => {

@@ -40,6 +40,18 @@ export function layerOf(name: string): string | null {
   return inner?.[1] ?? null;
 }
 
+const COUNT = /^((?:.*\/)?)(\d+)[_\- ]+(?=.)/;
+
+/** Whether the names all begin with a number of their own, `007_layers.0.v`: that counts tensors, not layers. */
+export function areCounted(names: readonly string[]): boolean {
+  const counts = new Set(names.map((name) => COUNT.exec(name)?.[0].replace(/[_\- ]+$/, "") ?? ""));
+  return names.length >= 3 && counts.size === names.length && !counts.has("");
+}
+
+export function withoutCount(name: string): string {
+  return name.replace(COUNT, "$1");
+}
+
 /** What a person calls that layer. */
 export function layerLabel(key: string): string {
   return /^\d+$/.test(key) ? `layer ${key}` : key;

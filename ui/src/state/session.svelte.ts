@@ -19,6 +19,7 @@ export class SessionState {
   verdict = $state<Schemas["Overall"] | null>(null);
   divergences = $state(0);
   partial = $state(false);
+  computedIn = $state<readonly (string | null)[]>([]);
   progress = $state.raw<Schemas["Progress"] | null>(null);
   state = $state<Schemas["State"]>("idle");
   problem = $state.raw<{ detail: string; hint?: string | null } | null>(null);
@@ -32,6 +33,8 @@ export class SessionState {
   /** How often it was asked for, and how often this tab changed it. */
   #wanted = 0;
   #changes = 0;
+  /** Rows that were told while something is being loaded: the answer may be older than they are. */
+  #told: { revision: number; rows: readonly Schemas["Row"][] }[] = [];
 
   constructor(id: string) {
     this.id = id;
@@ -88,6 +91,7 @@ export class SessionState {
 
   async #loadOnce() {
     const changes = this.#changes;
+    this.#told = [];
     try {
       const doc = await api.session(this.id);
       // Before the first pairs are known there is nothing to ask for; they come as events.
@@ -97,6 +101,10 @@ export class SessionState {
       if (changes !== this.#changes) return;
       this.#take(doc);
       if (found) this.#takePairs(found);
+      if (doc.state === "running") {
+        for (const { revision, rows } of this.#told) if (revision >= this.#revision) this.#merge(revision, rows);
+        this.#soFar(doc.revision);
+      }
       // The server ended in the middle: what had been told of pairs went with it.
       else if (doc.state === "interrupted") [this.pairs, this.leftovers] = [[], []];
       this.missing = null;
@@ -122,6 +130,7 @@ export class SessionState {
     this.first = headline?.first_divergence?.pair ?? null;
     this.divergences = headline?.divergences ?? 0;
     this.partial = headline?.partial ?? false;
+    this.computedIn = headline?.computed_in ?? [];
   }
 
   #takePairs(found: Schemas["PairsDoc"]) {
@@ -164,7 +173,9 @@ export class SessionState {
         this.progress = event;
         return;
       case "pairs":
+        if (this.#loading) this.#told.push(event);
         this.#merge(event.revision, event.rows);
+        this.#soFar(event.revision);
         return;
       case "state":
         this.state = event.state;
@@ -185,8 +196,13 @@ export class SessionState {
     this.#revision = revision;
     for (const row of rows) known.set(row.pair, pairRow(row));
     this.pairs = [...known.values()].sort((a, b) => a.id - b.id);
+  }
+
+  /** The headline of a comparison that goes on is what its pairs say: its own comes at the end. */
+  #soFar(revision: number) {
+    if (this.state !== "running" || revision !== this.#revision) return;
     this.first = this.pairs.find((pair) => pair.verdict === "diverged" && pair.origin === "own")?.id ?? null;
-    if (this.state === "running" && this.first !== null) this.verdict = "diverged";
+    if (this.first !== null) this.verdict = "diverged";
   }
 
   /** Carries something out; what goes wrong is said. */
