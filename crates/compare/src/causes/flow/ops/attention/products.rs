@@ -40,10 +40,11 @@ impl Op for Products {
             return Vec::new();
         }
         let Some(mut likely) = Likely::of(site, sizes, |score| score > MASKED) else { return Vec::new() };
-        let mut learned = Vec::new();
+        let (mut glance, mut learned) = (likely.glance(), Vec::new());
         for (inputs, scores) in possible {
             // Where a dimension happens to be as long as the prompt, any two tensors may be queries and keys.
-            let dots = if likely.has_signs(site, inputs, scores) { likely.dots(site, inputs, scores) } else { None };
+            let has_signs = glance.has_signs(site, inputs, scores) && likely.has_signs(site, inputs, scores);
+            let dots = if has_signs { likely.dots(site, inputs, scores) } else { None };
             let Some(dots) = dots else { continue };
             let both: Vec<(f64, f64)> =
                 likely.rows.iter().zip(dots).flat_map(|(row, dots)| dots.into_iter().zip(row.probable.clone())).collect();
