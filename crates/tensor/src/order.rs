@@ -188,10 +188,14 @@ impl Names {
     }
 }
 
-/// A name and the number it ends with.
+/// A name and the number it ends with, where it has no other that is its layer's: `0_head_3` and `layers.0.head_3` are of the layer 0.
 fn suffix_of(name: &str) -> Option<(&str, u64)> {
     let (stem, number) = name.split_at(name.trim_end_matches(|c: char| c.is_ascii_digit()).len());
     let stem = stem.strip_suffix(['_', '-', '.', ':']).filter(|stem| !stem.is_empty())?;
+    let numbered = || stem.split(['.', '/']).any(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
+    if layer_stage(name).is_some() || numbered() || modules::worded_layer(stem).is_some() {
+        return None;
+    }
     Some((stem, number.parse().ok()?))
 }
 
@@ -334,6 +338,16 @@ mod tests {
         let names = ["embed_tokens", "3_norm", "4_attn", "5_query"];
         assert_eq!(sorted(&names), names);
         assert_eq!(Names::of(["0.weight", "1.running_mean", "2.bias"]), Names::Spoken);
+    }
+
+    #[test]
+    fn a_number_at_the_end_is_no_layer_where_another_one_is() {
+        for style in ["{l}_head_{k}", "layers.{l}.head_{k}", "layer{l}_head_{k}", "blk.{l}.expert.{k}"] {
+            let of = |layer: usize, nth: usize| style.replace("{l}", &layer.to_string()).replace("{k}", &nth.to_string());
+            let names: Vec<String> = (0..12).flat_map(|layer| (0..12).map(move |nth| (layer, nth))).map(|(l, k)| of(l, k)).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            assert_eq!(sorted(&names), names);
+        }
     }
 
     fn sorted<'a>(names: &[&'a str]) -> Vec<&'a str> {

@@ -3,7 +3,7 @@
 use super::{Case, Scene, flow::Flow};
 use crate::{
     noise::{Measures, unit_roundoff},
-    report::Report,
+    report::{PairReport, Report},
     verdict::{Origin, Verdict},
 };
 use std::collections::HashMap;
@@ -17,17 +17,18 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
     let mut amplified: Measures = [0.0; 4];
     let mut budget = MOST_VALUES;
     let mut kinds: HashMap<usize, Option<&'static str>> = HashMap::new();
+    // Whether anything computed before diverged, of which this may be what follows.
+    let mut before = false;
     for (at, flow) in flows.iter().enumerate() {
+        before = before || at.checked_sub(1).is_some_and(|last| is_given_on(&report.pairs[last]));
         // Known already, from what was computed next.
         if !report.pairs[at].causes.is_empty() {
             continue;
         }
         let diverged = |at: &usize| report.pairs[*at].verdict == Verdict::Diverged;
-        let before = (0..at).any(|before| diverged(&before) && !report.pairs[before].parameter);
         // A NaN among the inputs makes what follows NaN, wherever a kernel spreads it.
         let by_nan = nonfinite(report, at) && flow.as_ref().is_some_and(|flow| flow.inputs.iter().any(|input| nonfinite(report, *input)));
-        let just_before =
-            |at: usize| (at.saturating_sub(IDS_BEFORE)..at).any(|before| diverged(&before) && !report.pairs[before].parameter);
+        let just_before = |at: usize| report.pairs[at.saturating_sub(IDS_BEFORE)..at].iter().any(is_given_on);
         let by_inputs = flow.as_ref().is_some_and(|flow| flow.inputs.iter().any(diverged));
         let (verdict, origin) = (report.pairs[at].verdict, report.pairs[at].origin);
         let (verdict, origin) = match (verdict, flow) {
@@ -67,6 +68,11 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
         }
         (report.pairs[at].verdict, report.pairs[at].origin) = (verdict, origin);
     }
+}
+
+/// A parameter that is wrong is loaded anew everywhere; what was computed wrongly is given on.
+fn is_given_on(pair: &PairReport) -> bool {
+    pair.verdict == Verdict::Diverged && !pair.parameter
 }
 
 /// Whole numbers that were computed from what diverged (the experts a router chooses), or what was gathered by such numbers: the values are

@@ -14,6 +14,10 @@ use super::{
 use crate::settings::Rule;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
+    // Nothing is left to pair: reading ten thousand names would only take time.
+    if [REFERENCE, CANDIDATE].into_iter().any(|side| board.free_units(side).is_empty()) {
+        return;
+    }
     groups::pair(board);
     let found = board.unique(|side, unit| Some((board.layer(side, unit), board.name(side, unit).key())));
     let score = if board.is_stripped() { 0.9 } else { 0.95 };

@@ -52,6 +52,7 @@ impl Hypothesis for Scale {
         };
         let alone = alone.and_then(|fit| match (fit.factor - 1.0).abs() < case.noise[0].max(f64::EPSILON) {
             true => Err("the best factor is 1"),
+            false if case.reference.len() == 1 && !is_chosen(case, fit) => Err("one number is a multiple of every other"),
             false => Ok(explanation(case, fit)),
         });
         match (alone, with_number) {
@@ -61,8 +62,17 @@ impl Hypothesis for Scale {
     }
 }
 
+fn is_negated(case: &Case<'_>, factor: f64) -> bool {
+    (factor + 1.0).abs() < case.noise[0].max(f64::EPSILON)
+}
+
+/// Whether somebody may have chosen it: a sign, nothing at all, or a constant that has a name.
+fn is_chosen(case: &Case<'_>, Fit { factor, error, .. }: Fit) -> bool {
+    factor == 0.0 || is_negated(case, factor) || named(case, factor, error).is_some()
+}
+
 fn explanation(case: &Case<'_>, Fit { factor, error, of }: Fit) -> Explanation {
-    let negated = (factor + 1.0).abs() < case.noise[0].max(f64::EPSILON);
+    let negated = is_negated(case, factor);
     let named = named(case, factor, error);
     let mut text = match factor {
         _ if negated => "candidate = -reference".to_owned(),
@@ -246,6 +256,12 @@ mod tests {
     fn unrelated_values_are_no_scale() {
         let found = examine_pair(&[10, 48], normal(480, 1), normal(480, 2));
         assert!(found.found.iter().all(|found| found.explanation.kind != "scale" || !found.score.proven));
+    }
+
+    #[test]
+    fn one_number_is_a_multiple_of_every_other() {
+        let of_one = |candidate: f64| proven(&examine_pair(&[1], vec![1.5], vec![candidate]));
+        assert_eq!((of_one(1.7123), of_one(-1.5), of_one(3.0)), (None, Some("negated"), Some("scale")));
     }
 
     proptest! {
