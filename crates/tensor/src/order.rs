@@ -350,6 +350,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_stem_and_depthwise_convolutions_come_where_they_run() {
+        let names = [
+            "stem.0",
+            "stem.1",
+            "stages.0.blocks.0.dwconv",
+            "stages.0.blocks.0.norm",
+            "stages.0.blocks.0.mlp.fc1",
+            "stages.0.blocks.0.mlp.fc2",
+            "stages.1.downsample.0",
+            "head.fc",
+        ];
+        assert_eq!(sorted(&names), names);
+        let names =
+            ["conv_stem", "blocks.0.conv_pw", "blocks.0.bn1", "blocks.0.conv_dw", "blocks.0.bn2", "blocks.0.conv_pwl", "blocks.0.bn3"];
+        assert_eq!(sorted(&names), names);
+    }
+
     fn sorted<'a>(names: &[&'a str]) -> Vec<&'a str> {
         let mut names = names.to_vec();
         names.sort_unstable();

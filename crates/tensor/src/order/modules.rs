@@ -84,7 +84,8 @@ pub(super) fn is_in_a_row(name: &str) -> bool {
     let Some((before, last)) = name.rsplit_once(['.', '/']) else { return false };
     let counted = before.split(['.', '/']).any(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
     let lower = before.to_ascii_lowercase();
-    let outside = ["emb", "head", "classifier", "final", "pooler"].iter().any(|word| lower.contains(word));
+    let outside = ["emb", "head", "classifier", "final", "pooler"].iter().any(|word| lower.contains(word))
+        || lower.split(['.', '/']).any(|part| part == "stem" || part.ends_with("_stem"));
     last.bytes().all(|b| b.is_ascii_digit()) && !counted && outside
 }
 
@@ -107,6 +108,7 @@ pub(super) fn outside_of_layers(name: &str) -> Outside {
         "patch",
         "stem",
         "conv_in",
+        "conv_stem",
         "time_",
         "timestep",
         "sample",
@@ -295,6 +297,11 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if is_norm && has(&["post_feed", "post_ff", "norm3", "norm_out", "ln_f"]) => 62,
         () if is_norm => 10,
         () if is(&["conv1d"]) => 15,
+        // ConvNeXt begins with it; a mobile network has it in the middle.
+        () if is(&["dwconv", "depthwise_conv"]) => 8,
+        () if is(&["conv_pw", "expand_conv"]) => 17,
+        () if is(&["conv_dw"]) => 44,
+        () if is(&["conv_pwl", "project_conv"]) => 46,
         () if numbered("conv", '2') => 44,
         () if numbered("bn", '2') => 45,
         // Behind the sum that ends a block.
