@@ -433,6 +433,12 @@ fn rank_zeros_slice_is_found_by_value_and_measured_as_numpy_does() {
     assert_eq!((code, pair["verdict"].as_str()), (1, Some("diverged")), "{pair}");
     assert!(pair["layout"]["text"].as_str().is_some_and(|text| text.contains("rank zero's slice")), "{}", pair["layout"]);
     assert_eq!(pair["layout"]["by"], "values");
+    let finding = &report["findings"][0];
+    assert_eq!(
+        (&finding["kind"], &finding["side"]),
+        (&"part_compared".into(), &"reference".into()),
+        "seven eighths have no partner: {finding}"
+    );
     let totals = &pair["totals"];
     assert_eq!((totals["differing"].as_u64(), totals["compared"].as_u64()), (Some(311), Some(64 * 76 * 64)), "{totals}");
     assert_eq!((totals["max_abs"].as_f64(), &totals["argmax"]), (Some(0.975_585_937_5), &serde_json::json!([0, 2, 58, 21])));

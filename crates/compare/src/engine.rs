@@ -24,7 +24,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
-use twinscope_measure::{Options, Totals, totals::Incommensurable, totals_watched};
+use twinscope_measure::{Options, Profiling, Totals, totals::Incommensurable, totals_watched};
 use twinscope_tensor::{DType, Listing, Operand, ReadError, Shape, TensorSource, View};
 
 /// Told what is done, asked whether to go on. Called from many threads.
@@ -212,7 +212,7 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
     // In the order of NumPy's rule, `atol + rtol * |r|`.
     let tolerance =
         (settings.rtol.is_some() || settings.atol.is_some()).then(|| (settings.atol.unwrap_or(0.0), settings.rtol.unwrap_or(0.0)));
-    let options = Options { profiles: way.profiles, top: TOP, tolerance };
+    let options = Options { profiles: if way.profiles { Profiling::Sampled } else { Profiling::Off }, top: TOP, tolerance };
     // A giant pair says how far it has come, and can be left in the middle.
     let (bytes, len) = (left.iter().chain(&right).filter_map(View::byte_len).sum::<u64>(), aligned.reference.len().max(1));
     let told = AtomicU64::new(0);

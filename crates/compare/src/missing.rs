@@ -1,10 +1,11 @@
 //! Ranks that were not recorded. What they hold was compared with nothing, and an `agree` that does not say so would be taken for the whole.
 //!
 //! A side lacks ranks where its shards line up with a part of the other side only, or not at all, and their numbers have a gap or they are
-//! fewer than the other side makes room for.
+//! fewer than the other side makes room for. A tensor of which only a slice has a partner (one batch row of eight) is said too: nobody may mean
+//! more than that slice, so it is no more than said.
 
 use crate::{
-    layout::{Step, Which},
+    layout::{CutReason, Step, Which},
     pairing::{Pair, names_rank, rank_of},
     report::{FindingReport, PairReport, Unmeasured},
     side::Side,
@@ -14,8 +15,38 @@ use std::collections::BTreeSet;
 /// The kind of the finding: counts as a tensor without its partner.
 pub const MISSING_RANKS: &str = "missing_ranks";
 
+/// The kind of the finding about slices.
+const PART_COMPARED: &str = "part_compared";
+
 /// What each side lacks, by the pairs that show it.
 pub(crate) fn findings(pairs: &[Pair], judged: &[PairReport], sides: [&Side<'_>; 2]) -> Vec<FindingReport> {
+    let mut findings = missing_ranks(pairs, judged, sides);
+    if findings.is_empty() {
+        findings
+            .extend([(Which::Reference, "reference"), (Which::Candidate, "candidate")].into_iter().filter_map(|side| slices(judged, side)));
+    }
+    findings
+}
+
+/// The tensors of a side of which a slice was compared; padding is not one.
+fn slices(judged: &[PairReport], (which, name): (Which, &'static str)) -> Option<FindingReport> {
+    let kept = |pair: &PairReport| {
+        let cut = |step: &Step| match step {
+            Step::Cut { side, axis, start, len, why: CutReason::RankZero | CutReason::Found } if *side == which => {
+                Some(format!("of `{}` only {start} to {} of dim {axis}", pair.name, start + len))
+            }
+            _ => None,
+        };
+        pair.layout.as_ref()?.steps.iter().find_map(cut)
+    };
+    let kept: Vec<String> = judged.iter().filter_map(kept).collect();
+    let (first, others) = kept.split_first()?;
+    let more = if others.is_empty() { String::new() } else { format!(", and so of {} more", tensors(others.len())) };
+    let text = format!("{first} was compared, the rest has no partner{more}");
+    Some(FindingReport { side: name, kind: PART_COMPARED, text, attack: false })
+}
+
+fn missing_ranks(pairs: &[Pair], judged: &[PairReport], sides: [&Side<'_>; 2]) -> Vec<FindingReport> {
     let of_side = |(which, name): (Which, &'static str)| {
         let mut there = BTreeSet::new();
         let mut short = Vec::new();

@@ -93,6 +93,9 @@ fn suggest(path: &Path, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::NotFound {
         return error;
     }
+    if let Ok(target) = std::fs::read_link(path) {
+        return io::Error::new(error.kind(), format!("it is a link to `{}`, which does not exist", target.display()));
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(wanted) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else { return error };
     let Ok(siblings) = std::fs::read_dir(folder) else {

@@ -17,8 +17,14 @@ const MAX_HEADER: u64 = 100_000_000;
 /// Values nest three deep in a sane header; everything beyond is skipped without recursion, and not for long.
 const MAX_DEPTH: usize = 64;
 
+/// What others begin with, and no header of ours: as a length it would be beyond what the format allows.
+const OTHERS: [&[u8]; 6] = [b"PK\x03\x04", b"\x93NUMPY", b"GGUF", b"\x89HDF\r\n\x1a\n", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"];
+
 pub(crate) fn recognise(input: &Input) -> bool {
-    if input.extension() == "safetensors" {
+    // A file under a wrong name is still what it is.
+    let length = header_length(&input.bytes);
+    let other = length.is_some_and(|length| length > MAX_HEADER) && OTHERS.iter().any(|magic| input.bytes.starts_with(magic));
+    if input.extension() == "safetensors" && !other {
         return true;
     }
     let Some(length) = header_length(&input.bytes) else { return false };

@@ -161,6 +161,17 @@ fn an_index_does_not_follow_links_out_of_its_folder() {
 }
 
 #[test]
+fn a_file_under_a_wrong_name_is_still_what_it_is() {
+    let dir = TempDir::new().unwrap();
+    for (bytes, names_of) in
+        [(npy(&[1.0, 2.0]), vec!["x"]), (zip(&[("a.npy".to_owned(), deflate(&npy(&[1.0])), npy(&[1.0]).len() as u32)]), vec!["a"])]
+    {
+        let source = open_bytes("x.safetensors", bytes.into(), &options(dir.path())).unwrap();
+        assert_eq!(names(&*source), names_of);
+    }
+}
+
+#[test]
 fn a_tar_of_torch_files_is_all_of_them() {
     let folder = TempDir::new().unwrap();
     let file = |name: &str| fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus/pt").join(name)).unwrap();
@@ -256,6 +267,8 @@ fn a_path_that_is_not_there_names_the_one_that_may_be_meant() {
     assert!(say("model.safetensor").contains("did you mean"));
     assert!(say("model").contains("model.safetensors"));
     assert!(!say("zzz").contains("did you mean"));
+    symlink("nowhere", dir.path().join("linked.pt")).unwrap();
+    assert!(say("linked.pt").contains("it is a link to `nowhere`, which does not exist"));
 }
 
 #[test]

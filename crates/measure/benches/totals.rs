@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
     time::Instant,
 };
-use twinscope_measure::{Options, totals};
+use twinscope_measure::{Options, Profiling, totals};
 use twinscope_tensor::{Bytes, DType, Shape, View};
 
 fn main() {
@@ -63,7 +63,8 @@ fn main() {
             for _ in 0..rounds {
                 passes[0].run(&pairs, baseline);
                 for (pass, profiles) in [(1, true), (2, false)] {
-                    let options = Options { profiles, top: 10, tolerance: None };
+                    let options =
+                        Options { profiles: if profiles { Profiling::Sampled } else { Profiling::Off }, top: 10, tolerance: None };
                     passes[pass].run(&pairs, |pair| totals(&pair.0, &pair.1, &options).expect("the file stays as it is"));
                 }
             }
@@ -82,7 +83,7 @@ fn tiny() {
         View::new(DType::F32, Shape::from([4, 4]), bytes.into()).expect("exactly these bytes")
     };
     let (reference, candidate) = (view(0.0), view(1e-6));
-    let options = Options { profiles: true, top: 10, tolerance: None };
+    let options = Options { profiles: Profiling::Sampled, top: 10, tolerance: None };
     let start = Instant::now();
     for _ in 0..10_000 {
         std::hint::black_box(totals(&reference, &candidate, &options).expect("memory stays as it is"));

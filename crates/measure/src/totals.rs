@@ -38,11 +38,21 @@ pub const CHUNK: u64 = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Error and energy for every index of every axis (`Totals::profiles`).
-    pub profiles: bool,
+    pub profiles: Profiling,
     /// How many of the worst elements to keep.
     pub top: usize,
     /// Count elements beyond `atol + rtol * |r|`, NumPy's rule.
     pub tolerance: Option<(f64, f64)>,
+}
+
+/// How much a pair's profiles are worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profiling {
+    Off,
+    /// Inner axes of large tensors from some of the rows, scaled: enough to judge by, at the speed of memory.
+    Sampled,
+    /// Of every element: what is shown.
+    Whole,
 }
 
 /// One element, by its row-major place. What is not a number has NaN for its values.

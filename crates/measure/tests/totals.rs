@@ -4,10 +4,10 @@ mod exact;
 
 use exact::Sum;
 use proptest::prelude::*;
-use twinscope_measure::{Options, State, Totals, totals, totals_watched};
+use twinscope_measure::{Options, Profiling, State, Totals, totals, totals_watched};
 use twinscope_tensor::{DType, Operand, Shape, Shrunk, View};
 
-const ALL: Options = Options { profiles: true, top: 5, tolerance: Some((1e-3, 1e-2)) };
+const ALL: Options = Options { profiles: Profiling::Sampled, top: 5, tolerance: Some((1e-3, 1e-2)) };
 
 fn view(dtype: DType, bytes: Vec<u8>) -> View {
     let elements = bytes.len() / dtype.itemsize().expect("whole bytes");
@@ -480,4 +480,20 @@ proptest! {
         let (r, c) = (f64s(&r), f64s(&c));
         same(&of(&r, &c), &totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink"));
     }
+}
+
+#[test]
+fn a_whole_profile_has_what_a_sampled_one_leaves_out() {
+    let (rows, columns) = (1500usize, 1200usize);
+    let reference: Vec<f32> = (0..rows * columns).map(|i| (i % 97) as f32).collect();
+    let mut candidate = reference.clone();
+    candidate[701 * columns..702 * columns].iter_mut().for_each(|value| *value += 0.5);
+    let shape = Shape::from([rows as u64, columns as u64]);
+    let view = |values: &[f32]| {
+        View::new(DType::F32, shape.clone(), values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>().into()).unwrap()
+    };
+    let options = Options { profiles: Profiling::Whole, top: 1, tolerance: None };
+    let found = totals(&view(&reference), &view(&candidate), &options).unwrap();
+    let of_columns = found.profiles.iter().find(|profile| profile.axis == 1).unwrap();
+    assert!(of_columns.differing.iter().all(|differing| *differing == 1) && of_columns.max_abs.iter().all(|most| *most == 0.5));
 }

@@ -1,7 +1,7 @@
 //! `testdata/totals/pairs.json`: what exact arithmetic in Python says of a pair, written by the script beside it.
 
 use serde_json::Value;
-use twinscope_measure::{Options, SideTotals, totals};
+use twinscope_measure::{Options, Profiling, SideTotals, totals};
 use twinscope_tensor::{DType, Shape, View};
 
 fn tensor(case: &Value, side: usize) -> View {
@@ -48,7 +48,7 @@ fn python_says_the_same_of_every_pair() {
     assert!(cases.len() >= 30, "{} cases", cases.len());
     for case in &cases {
         let name = case["name"].as_str().expect("a name");
-        let options = Options { profiles: true, top: 3, tolerance: None };
+        let options = Options { profiles: Profiling::Sampled, top: 3, tolerance: None };
         let got = totals(&tensor(case, 0), &tensor(case, 1), &options).expect("memory does not shrink");
         let count = |key: &str| case[key].as_u64().expect("a count");
         let counts = [got.count, got.compared, got.differing, got.nonfinite_differing];

@@ -32,6 +32,7 @@ pub use score::{Score, measures, score};
 use crate::{
     noise::Measures,
     report::{Cause, Report},
+    verdict::{Origin, Verdict},
 };
 use rayon::prelude::*;
 use serde::Serialize;
@@ -205,9 +206,16 @@ const MOST: usize = 16;
 
 /// Adds to a report what is computed from the values of several pairs: what was inherited, the causes of what was not, what is harmless.
 pub fn find(scene: &Scene<'_>, report: &mut Report) {
+    let decided = decided(report);
     let mut flows = flow::every(scene);
     reduced::find(scene, report, &mut flows);
     own::judge_again(scene, report, &flows);
+    for (pair, (verdict, origin)) in
+        report.pairs.iter_mut().zip(decided.iter().flatten()).filter(|(pair, decided)| pair.verdict != decided.0)
+    {
+        (pair.verdict, pair.origin) = (*verdict, *origin);
+        pair.causes.clear();
+    }
     for at in report.divergences().into_iter().take(MOST) {
         if !report.pairs[at].causes.is_empty() {
             continue;
@@ -215,8 +223,16 @@ pub fn find(scene: &Scene<'_>, report: &mut Report) {
         let given = own::given(scene, at, |at| flows[at].is_some());
         report.pairs[at].causes = named(&examine_pair(scene, at, flows[at].as_ref(), given), flows[at].as_ref());
     }
-    let examine = |at: usize| named(&examine_pair(scene, at, flows[at].as_ref(), None), flows[at].as_ref());
-    harmless::mark(report, &flows, examine);
+    if decided.is_none() {
+        let examine = |at: usize| named(&examine_pair(scene, at, flows[at].as_ref(), None), flows[at].as_ref());
+        harmless::mark(report, &flows, examine);
+    }
+}
+
+/// What a tolerance of the user's said of every pair: it decides alone, whatever is found out about them.
+fn decided(report: &Report) -> Option<Vec<(Verdict, Option<Origin>)>> {
+    let by_tolerance = report.pairs.iter().any(|pair| pair.totals.as_ref().is_some_and(|totals| totals.beyond.is_some()));
+    by_tolerance.then(|| report.pairs.iter().map(|pair| (pair.verdict, pair.origin)).collect())
 }
 
 /// Everything that was tried on one pair, whatever its verdict; `None` when it cannot be examined.

@@ -108,9 +108,14 @@ pub(crate) fn report_as(dtype: DType, run: &[Recorded]) -> Report {
 
 /// The same with a dtype for each side.
 pub(crate) fn report_mixed(dtypes: [DType; 2], run: &[Recorded]) -> Report {
+    report_set(&Settings::default(), dtypes, run)
+}
+
+/// The same with settings.
+pub(crate) fn report_set(settings: &Settings, dtypes: [DType; 2], run: &[Recorded]) -> Report {
     let reference = source(run.iter().map(|one| (dtypes[0], one.name, &one.dims[..], &one.reference[..])));
     let candidate = source(run.iter().map(|one| (dtypes[1], one.name, &one.dims[..], &one.candidate[..])));
-    engine::compare(&Side::new(&reference), &Side::new(&candidate), &Settings::default(), None, &()).unwrap()
+    engine::compare(&Side::new(&reference), &Side::new(&candidate), settings, None, &()).unwrap()
 }
 
 /// The same with a dtype for each tensor and side.

@@ -5,7 +5,7 @@
 //! the step says why, and which ones are not like most of the others.
 
 use super::{Aligned, Evidence, Incomparable, KeepReason, Layout, LayoutError, Step, Which, steps};
-use twinscope_measure::{Options, Totals, totals_watched};
+use twinscope_measure::{Options, Profiling, Totals, totals_watched};
 use twinscope_tensor::{Assembly, Operand, View};
 
 /// The same alignment when all copies that its steps leave out are equal to one that they keep; else with the furthest in its place.
@@ -146,7 +146,7 @@ impl Distance {
 
 /// `None` when stopped.
 fn distance(one: &dyn Operand, other: &dyn Operand, go_on: &(dyn Fn() -> bool + Sync)) -> Result<Option<Distance>, LayoutError> {
-    let options = Options { profiles: false, top: 0, tolerance: None };
+    let options = Options { profiles: Profiling::Off, top: 0, tolerance: None };
     let totals = totals_watched(one, other, &options, &|_| go_on())?;
     Ok(totals.as_ref().map(Distance::of))
 }

@@ -77,7 +77,7 @@ fn step(name: &str, arguments: &str) -> Result<Step, StepsError> {
         ("squeeze" | "drop", [_]) => Step::Squeeze { axis: places[0] },
         ("unsqueeze" | "add", [_]) => Step::Unsqueeze { axis: places[0] },
         ("squeeze" | "drop" | "unsqueeze" | "add", _) => return Err(takes("one axis")),
-        ("permute", [_, ..]) => Step::Permute { order: places },
+        ("permute", [_, ..]) if is_order(&places) => Step::Permute { order: places },
         ("permute", _) => return Err(takes("every axis once")),
         ("swap" | "transpose", [a, b, rank]) if *rank <= 64 && a.max(b) < rank => {
             let mut order: Vec<usize> = (0..*rank as usize).collect();
@@ -118,6 +118,11 @@ fn step(name: &str, arguments: &str) -> Result<Step, StepsError> {
     Ok(step)
 }
 
+/// Whether every axis is there once.
+fn is_order(places: &[usize]) -> bool {
+    (0..places.len()).all(|axis| places.contains(&axis))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +149,7 @@ mod tests {
         assert_eq!(said("squeeze(x)"), "`x` is not a whole number, in `squeeze(x)`");
         assert_eq!(said("squeeze(-1)"), "`-1` is not a whole number, in `squeeze(-1)`");
         assert_eq!(said("squeeze()"), "`squeeze()` takes one axis");
+        assert_eq!(said("permute(0,0,1)"), "`permute(0,0,1)` takes every axis once");
         assert_eq!(said("squeeze(0"), "`squeeze(0` has no closing parenthesis");
         assert_eq!(said("reference.squeeze(0)"), "`reference.squeeze(0)` is a step of the candidate only");
         assert_eq!(said("  "), "no step is given");

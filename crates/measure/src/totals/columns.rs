@@ -152,7 +152,7 @@ impl Strip<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::totals::{Options, Profile, State, profile::Cell};
+    use crate::totals::{Options, Profile, Profiling, State, profile::Cell};
     use proptest::prelude::*;
     use twinscope_tensor::{DType, Shape, View};
 
@@ -213,7 +213,7 @@ mod tests {
             }
             let shape = Shape::from([rows as u64, wide as u64]);
             let (reference, candidate) = (view(dtypes[0], &shape, &r), view(dtypes[1], &shape, &c));
-            let options = Options { profiles: true, top: 1, tolerance: None };
+            let options = Options { profiles: Profiling::Sampled, top: 1, tolerance: None };
             let count = r.len() as u64;
             let whole = State::of_range(&reference, &candidate, 0..count, &options).expect("memory stays as it is");
             let columns = |state: State| state.finish().profiles.into_iter().find(|profile| profile.axis == 1).expect("columns");

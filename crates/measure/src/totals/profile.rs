@@ -144,6 +144,11 @@ impl Cut {
         Some(Self { axes, split, row, columns, group: (super::CHUNK / row).max(1), every })
     }
 
+    /// The same with columns of every row.
+    pub(crate) fn whole(self) -> Self {
+        Self { every: 1, ..self }
+    }
+
     /// All rows for each that is measured.
     fn scale(&self) -> f64 {
         let rows: u64 = self.axes[..self.split].iter().map(|(_, dim)| dim).fold(1, |rows, dim| rows.saturating_mul(*dim));

@@ -1,7 +1,7 @@
 //! The mergeable state of a pair: what a run of elements has shown so far.
 
 use super::{
-    Options, SideTotals, Totals, Watch, Worst, columns,
+    Options, Profiling, SideTotals, Totals, Watch, Worst, columns,
     fast::{Codes, Seen, Sides},
     grid::Grid,
     histogram::{Histogram, exponent, weight},
@@ -195,7 +195,8 @@ impl State {
         let task = Task { watch, ..Task::new(reference, candidate, options, &seen)? };
         assert!(range.start <= range.end && range.end <= reference.len(), "{range:?} of {} elements", reference.len());
         assert!(range.start.is_multiple_of(super::CHUNK), "a range begins at a chunk, {} does not", range.start);
-        let cut = if options.profiles && task.sort.per() > 0 { Cut::of(reference.shape()) } else { None };
+        let cut = if options.profiles == Profiling::Off || task.sort.per() == 0 { None } else { Cut::of(reference.shape()) };
+        let cut = cut.map(|cut| if options.profiles == Profiling::Whole { cut.whole() } else { cut });
         let mut state = Self::of_tree(&task, cut.as_ref(), range.clone());
         if let Some((profiles, cut)) =
             state.profiles.as_mut().zip(cut).filter(|(_, cut)| task.sums_columns_apart(cut) && !seen.is_stopped())

@@ -12,7 +12,7 @@ use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use twinscope_compare::layout;
-use twinscope_measure::{Options, Profile, totals};
+use twinscope_measure::{Options, Profile, Profiling, totals};
 use twinscope_tensor::View;
 use utoipa::{IntoParams, ToSchema};
 
@@ -177,7 +177,7 @@ pub async fn profile(State(app): State<Arc<App>>, At((id, nth)): At<(String, usi
                 format!("{} and {} are not lined up", reference.shape(), candidate.shape()),
             ));
         }
-        let options = Options { profiles: true, top: 1, tolerance: None };
+        let options = Options { profiles: Profiling::Whole, top: 1, tolerance: None };
         let measured = app.answers.install(|| totals(&**reference, &**candidate, &options))?;
         Ok(Json(ProfilesDoc { profiles: measured.profiles.iter().map(ProfileDoc::of).collect() }))
     })
@@ -255,7 +255,7 @@ fn suggested(app: &App, text: &str, left: &View, right: &View, now: Option<&[lay
     let steps = if text.is_empty() { Vec::new() } else { layout::parse_steps(text).ok()? };
     let one = std::slice::from_ref;
     let aligned = layout::apply(&steps, one(left), one(right)).ok()?;
-    let options = Options { profiles: false, top: 1, tolerance: None };
+    let options = Options { profiles: Profiling::Off, top: 1, tolerance: None };
     let small = aligned.reference.len() <= MEASURED;
     let rel_l2 = if small {
         app.answers.install(|| totals(&*aligned.reference, &*aligned.candidate, &options)).ok()?.rel_l2.map(Number)

@@ -12,7 +12,7 @@ pub(super) mod rows;
 #[cfg(test)]
 mod tests;
 
-use super::{Loaded, Scene, array::energy, case::splitmix, recorded::Recorded, scene::MOST_ELEMENTS};
+use super::{Loaded, Scene, array::energy, case::splitmix, guarded, recorded::Recorded, scene::MOST_ELEMENTS};
 use crate::{
     layout::Which,
     noise::{Measures, Rowwise, floor_unit},
@@ -176,7 +176,9 @@ impl<'a> Site<'a> {
                 (before, (0..scene.entries().len()).filter(|at| !computed(at)).collect())
             }
         };
-        Some(Self { scene, pair, out, before, parameters, floor })
+        // Of nothing nothing is made: a cache that is still empty is no input.
+        let holds = |inputs: Vec<usize>| inputs.into_iter().filter(|at| elements_of(scene, *at) > 0).collect();
+        Some(Self { scene, pair, out, before: holds(before), parameters: holds(parameters), floor })
     }
 
     pub(super) fn load(&self, pair: usize) -> Option<Arc<Loaded>> {
@@ -338,7 +340,8 @@ pub(super) fn every(scene: &Scene<'_>) -> Vec<Option<Flow>> {
             differs && seen <= MOST_VALUES
         })
         .collect();
-    wanted.par_iter().enumerate().map(|(pair, wanted)| wanted.then(|| of_pair(scene, pair)).flatten()).collect()
+    let found = |pair: usize| guarded(|| Ok(of_pair(scene, pair))).ok().flatten();
+    wanted.par_iter().enumerate().map(|(pair, wanted)| wanted.then(|| found(pair)).flatten()).collect()
 }
 
 /// Finds what a pair was computed by and whether the candidate follows it; `None` when no formula makes the reference.

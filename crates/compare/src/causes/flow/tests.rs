@@ -3,9 +3,10 @@
 use crate::{
     causes::{
         functions::{gelu, gelu_tanh, silu},
-        testing::{Recorded, normal, report_as, report_each, report_each_side, report_mixed, report_of_flow},
+        testing::{Recorded, normal, report_as, report_each, report_each_side, report_mixed, report_of_flow, report_set},
     },
     report::{PairReport, Report},
+    settings::Settings,
     verdict::{Origin, Verdict},
 };
 use twinscope_tensor::DType;
@@ -704,4 +705,40 @@ fn a_cap_that_rounding_undoes_in_bf16_is_no_other_cap() {
         let report = run(&|x| bf16(softcap(x, 5.0)));
         assert_eq!(pair(&report, "capped").causes[0].kind, "function");
     }
+}
+
+#[test]
+fn a_tolerance_decides_alone() {
+    let (x, y) = (normal(ROWS * CHANNELS, 1), normal(ROWS * CHANNELS, 2));
+    let sum = |factor: f64| x.iter().zip(&y).map(|(x, y)| x + factor * y).collect::<Vec<f64>>();
+    let run = || [recorded("x", x.clone(), x.clone()), recorded("y", y.clone(), y.clone()), recorded("sum", sum(1.0), sum(0.0))];
+    let with = |atol: Option<f64>| {
+        let report = report_set(&Settings { atol, ..Settings::default() }, [DType::F32; 2], &run());
+        (pair(&report, "sum").verdict, pair(&report, "sum").causes.first().map(|cause| cause.kind))
+    };
+    assert_eq!(with(None).0, Verdict::Diverged);
+    assert_eq!(with(Some(1e9)), (Verdict::Rounding, None));
+    assert_eq!(with(Some(1e-9)), with(None));
+}
+
+#[test]
+fn a_cache_that_is_still_empty_is_no_input() {
+    let (tokens, heads, size) = (5, 8, 4);
+    for empty in [vec![1, heads, 0, size], vec![1, 0, heads, size], vec![heads, tokens, 0], vec![0, tokens, size]] {
+        let q = normal(heads * tokens * size, 1);
+        let wrong = map(&q, |q| 1.7 * q);
+        let nothing = |name| Recorded { name, dims: empty.clone(), reference: Vec::new(), candidate: Vec::new() };
+        let heads = |name, reference, candidate| Recorded { name, dims: vec![1, heads, tokens, size], reference, candidate };
+        let run = [nothing("past_k"), nothing("past_v"), nothing("past"), heads("q", q.clone(), q.clone()), heads("out", q, wrong)];
+        assert_eq!(pair(&report_as(DType::F32, &run), "out").causes[0].kind, "scale", "{empty:?}");
+    }
+}
+
+#[test]
+fn squares_beyond_f64_are_examined_without_a_panic() {
+    let mut reference = normal(24, 1);
+    reference[7] = 1e300;
+    let candidate = map(&reference, |value| value * 1.01 + 0.1);
+    let run = [Recorded { name: "x", dims: vec![4, 6], reference, candidate }];
+    assert_eq!(report_as(DType::F64, &run).pairs[0].verdict, Verdict::Diverged);
 }

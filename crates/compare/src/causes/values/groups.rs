@@ -163,7 +163,8 @@ fn promise(case: &Case<'_>, groups: &Groups, fit: impl Fn(&[(f64, f64)]) -> Left
         left += group_left * pairs.len() as f64 / (pairs.len() - 1) as f64;
         whole += group_whole;
     }
-    share(left, whole)
+    // Squares of f64 can be beyond f64: what cannot be told promises nothing.
+    Some(share(left, whole)).filter(|share| !share.is_nan()).unwrap_or(f64::NEG_INFINITY)
 }
 
 /// The share of the difference that rounding is.

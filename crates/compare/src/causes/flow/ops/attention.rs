@@ -97,11 +97,11 @@ impl Heads {
             ways.push(Self::tokens_first(h, tokens, d));
         }
         if let (Some(f), Some(h)) = (merged(dims, batch, tokens), heads)
-            && f % h == 0
+            && f.checked_rem(h) == Some(0)
         {
             ways.push(Self::tokens_first(h, tokens, f / h));
         }
-        ways.retain(|way| way.size > 0 && batch * way.heads * way.tokens * way.size == elements);
+        ways.retain(|way| way.size > 0 && way.heads > 0 && batch * way.heads * way.tokens * way.size == elements);
         ways
     }
 
