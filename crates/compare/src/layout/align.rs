@@ -55,6 +55,10 @@ pub fn align(reference: &[View], candidate: &[View], hints: &Hints) -> Result<Al
     };
     let mut left = wholes(reference, Which::Reference, hints.reference.parts);
     let mut right = wholes(candidate, Which::Candidate, hints.candidate.parts);
+    if let ([r], Parts::Ranks) = (reference, hints.candidate.parts) {
+        let dims: Vec<&[u64]> = candidate.iter().map(|view| view.shape().dims()).collect();
+        right.extend(ranks::zigzag_of_batches(&dims, r.shape().dims()));
+    }
     if let Some(Convention::Interleaved(side)) = hints.convention {
         let whole = if side == Which::Reference { &mut left } else { &mut right };
         whole.extend(ranks::interleaved(whole, side));

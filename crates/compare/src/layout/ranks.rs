@@ -197,6 +197,34 @@ fn zigzagged(steps: &[Step], axis: usize, dim: u64, ranks: usize, side: Which) -
     (dim > 0 && dim.is_multiple_of(2)).then(|| [steps, &[Step::Reorder { side, axis, order }]].concat())
 }
 
+/// Zigzag sequences of a batch whose dimensions every rank of the candidate has as one (`[b*s, h]`): only the other side's dimensions tell how many
+/// there are.
+pub(super) fn zigzag_of_batches(shapes: &[&[u64]], whole: &[u64]) -> Vec<Whole> {
+    let (Some(first), count) = (shapes.first(), shapes.len() as u64) else { return Vec::new() };
+    if count < 2 || !shapes.iter().all(|shape| shape == first) {
+        return Vec::new();
+    }
+    let side = Which::Candidate;
+    let mut all = Vec::new();
+    for (axis, dim) in first.iter().enumerate() {
+        for both in whole.windows(2).filter(|both| both[0] > 1 && both[1].is_multiple_of(2 * count) && both[1] > 0) {
+            let (batch, chunk) = (both[0], both[1] / count);
+            if batch.checked_mul(chunk) != Some(*dim) {
+                continue;
+            }
+            let dims = [&first[..axis], both, &first[axis + 1..]].concat();
+            let order = Order::Zigzag { ranks: count };
+            let steps = vec![
+                Step::Split { axis, sizes: vec![batch, chunk] },
+                Step::Concat { side, axis: axis + 1, parts: shapes.len() },
+                Step::Reorder { side, axis: axis + 1, order },
+            ];
+            all.push(Whole { steps, dims, cost: ZIGZAG + AGAIN + axis as u32, joined: None, replicated: false });
+        }
+    }
+    all
+}
+
 fn joined(shapes: &[&[u64]], axis: usize) -> Option<(Vec<u64>, Vec<u64>)> {
     let first = shapes[0];
     if first.is_empty() {

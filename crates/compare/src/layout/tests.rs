@@ -755,6 +755,9 @@ fn zigzag_sequences_are_put_in_order() {
         let rank = |rank: u64| all.take(1, &chunk(rank).chain(chunk(2 * ranks - 1 - rank)).collect::<Vec<_>>());
         let layout = found(from_ref(&all), &(0..ranks).map(rank).collect::<Vec<_>>(), &parts(Parts::Ranks));
         assert!(layout.text.ends_with(&format!("undo the zigzag of {ranks} ranks in dim 1")), "{}", layout.text);
+        // The batch and the sequence as one dimension, in every rank.
+        let flat = |nth: u64| rank(nth).shaped(&[3 * 16 / ranks, 10]);
+        found(from_ref(&all), &(0..ranks).map(flat).collect::<Vec<_>>(), &parts(Parts::Ranks));
     }
 }
 

@@ -20,6 +20,11 @@ const SEGMENTS: &[(&str, &str)] = &[
     ("shared_expert_gate", "shared_gate"),
     ("shared_experts.gate_weight", "shared_gate.weight"),
     ("ffn_gate_inp_shexp", "ffn_shared_gate"),
+    // OLMo, whose ups and gates are one, and the first Phi.
+    ("att_proj", "attn.qkv_proj"),
+    ("ff_proj", "mlp.up_proj"),
+    ("ff_out", "mlp.down_proj"),
+    ("mixer.Wqkv", "attn.qkv_proj"),
 ];
 
 /// What llama.cpp calls the tensors that it computes, the layer behind a dash: `Qcur-3`. Nothing is the layer's own output.
@@ -297,6 +302,7 @@ mod tests {
             ("model.vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.bias", "vision.layers.0.self_attn.q_proj.bias"),
             ("decoder/layers_1/pre_cross_attention_layer_norm/scale", "decoder/layers_1/cross_attn_norm/scale"),
             ("blk.2.ffn_gate_inp_shexp.weight", "blk.2.ffn_shared_gate.weight"),
+            ("blocks.1.ff_proj.weight", "blocks.1.mlp.up_proj.weight"),
             ("Qcur-12", "blk.12.attn_q"),
             ("l_out-0", "blk.0"),
             ("result_norm", "output_norm"),

@@ -3,6 +3,8 @@
 //! Names with equal numbers form a block. In a block, names that are alike enough are connected, and in each connected part the assignment
 //! with the greatest total similarity is taken, not the greedy one. Equal dtypes and shapes break ties.
 //!
+//! Names that differ in nothing but a letter of a word are alike whatever they mean: with the letter, the meaning is lost.
+//!
 //! A word that one name has and the other has nothing for must be new to the other's side: `norm1_context` is not a long `norm1` where both sides
 //! know a `context`. Who lowers the threshold wants those too.
 //!
@@ -46,6 +48,7 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
             assign(board, &block, &edges, &part, &mut found);
         }
     }
+    found.retain(|(reference, candidate, _)| !board.is_half(*reference, *candidate));
     found.sort_by_key(|(reference, ..)| *reference);
     found.into_iter().for_each(|(reference, candidate, score)| board.take(&[reference], &[candidate], Rule::Fuzzy, score));
 }
@@ -55,8 +58,12 @@ fn vocabulary(board: &Board<'_, '_>, side: usize) -> HashSet<String> {
     if board.free_units(REFERENCE).is_empty() || board.free_units(CANDIDATE).is_empty() {
         return HashSet::new();
     }
-    let words = |unit: usize| Words::of(board.name(side, unit));
-    board.all_units(side).flat_map(|unit| words(unit).all().map(str::to_owned).collect::<Vec<_>>()).collect()
+    let read = |unit: usize| {
+        let name = board.name(side, unit);
+        let words: Vec<String> = Words::of(name).all().map(str::to_owned).collect();
+        words.into_iter().chain(name.written.iter().cloned())
+    };
+    board.all_units(side).flat_map(read).collect()
 }
 
 /// Free units by layer and numbers.
@@ -80,9 +87,13 @@ fn edges(block: &Block, threshold: f64, known: &[HashSet<String>; 2]) -> Vec<Vec
     let differs = |r: &Words, c: &Words| {
         r.own(c).iter().any(|word| known[CANDIDATE].contains(*word)) || c.own(r).iter().any(|word| known[REFERENCE].contains(*word))
     };
+    // Both are words that both sides know: neither is the other, misspelt.
+    let both_known = |(r, c): &(&str, &str)| known[CANDIDATE].contains(*r) && known[REFERENCE].contains(*c);
     let row = |(_, words): &(usize, Words)| {
         let alike = |(at, (_, other)): (usize, &(usize, Words))| {
-            Some((at, words.similarity(other))).filter(|(_, alike)| *alike > 0.0 && *alike >= threshold && !differs(words, other))
+            let misspelt = words.misspelt(other).filter(|found| !found.words.iter().any(both_known)).map(|found| found.score);
+            let alike = Some(words.similarity(other)).filter(|alike| *alike > 0.0 && *alike >= threshold && !differs(words, other));
+            Some((at, alike.into_iter().chain(misspelt).reduce(f64::max).filter(|alike| *alike >= threshold)?))
         };
         block[CANDIDATE].iter().enumerate().filter_map(alike).collect()
     };
@@ -157,6 +168,21 @@ mod tests {
             paired_with(&settings(&[Rule::Fuzzy]), &names(&["0_querry", "0_hidden_out"]), &names(&["0_hiden_out", "0_query"]));
         assert_eq!(pairs, ["0_querry=0_query", "0_hidden_out=0_hiden_out"]);
         assert!(pairing.pairs.iter().all(|pair| pair.rule == Rule::Fuzzy && pair.score > 0.8 && pair.score < 1.0));
+    }
+
+    #[test]
+    fn a_wrong_letter_in_a_known_word_is_only_that() {
+        let reference = ["layers.0.self_attn.q_proj.weight", "layers.0.self_attn.k_proj.weight", "layers.0.input_layernorm.weight"];
+        let candidate = ["layers.0.self_atn.q_proj.weight", "layers.0.self_attn.k_porj.weight", "layers.0.imput_layernorm.weight"];
+        let expected: Vec<String> = reference.iter().zip(candidate).map(|(r, c)| format!("{r}={c}")).collect();
+        assert_eq!(paired(&[Rule::Fuzzy], &reference, &candidate), expected);
+        // The partner is not there: nobody else is it.
+        assert!(paired(&[Rule::Fuzzy], &reference[..1], &candidate[1..2]).is_empty());
+        // Less is wrong with a wrong letter than with a word more.
+        assert_eq!(
+            paired(&[Rule::Fuzzy], &["0_value", "0_value_final"], &["0_valuefinal", "0_vualue"]),
+            ["0_value=0_vualue", "0_value_final=0_valuefinal"]
+        );
     }
 
     #[test]

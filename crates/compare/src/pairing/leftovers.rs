@@ -115,7 +115,8 @@ fn expand(board: &Board<'_, '_>, side: usize, unit: usize, suggestion: Option<(u
 }
 
 fn nearness(board: &Board<'_, '_>, side: usize, one: &Left, other: &Left) -> f64 {
-    let mut name = one.words.likeness(&other.words);
+    let misspelt = one.words.misspelt(&other.words).map_or(0.0, |found| found.score);
+    let mut name = one.words.likeness(&other.words).max(misspelt);
     if one.layer != other.layer {
         name *= CONTRADICTION;
     }

@@ -17,6 +17,7 @@ mod fuzzy;
 mod groups;
 mod layer_stage;
 mod leftovers;
+mod local_experts;
 mod manual;
 mod mmdit;
 mod names;

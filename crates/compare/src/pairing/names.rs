@@ -114,6 +114,8 @@ pub(super) struct Name {
     pub(super) all_layers: bool,
     /// Words that mean none of these, in order.
     pub(super) rest: Vec<String>,
+    /// All words but the layer's, as they are written: a misspelt one is not understood.
+    pub(super) written: Vec<String>,
 }
 
 impl Name {
@@ -136,6 +138,7 @@ impl Name {
             words.retain(|word| word != ALL_LAYERS);
         }
         let in_layer = layer.is_some() || all_layers;
+        let written = words.clone();
         let mut words = simplify(words);
         drop_prefixes(&mut words, reading.two_stacks, in_layer);
         settle_statistics(&mut words);
@@ -145,7 +148,7 @@ impl Name {
             words.pop();
         }
         let (stage, rest) = stage(words, in_layer, reading.two_stacks);
-        let mut parsed = Self { layer, stage, param, all_layers, rest };
+        let mut parsed = Self { layer, stage, param, all_layers, rest, written };
         parsed.settle(last.as_deref(), reading);
         // A table of positions that is no module but a parameter itself.
         if parsed.param.is_none()

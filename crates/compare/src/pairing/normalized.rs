@@ -19,7 +19,8 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
         return;
     }
     groups::pair(board);
-    let found = board.unique(|side, unit| Some((board.layer(side, unit), board.name(side, unit).key())));
+    let mut found = board.unique(|side, unit| Some((board.layer(side, unit), board.name(side, unit).key())));
+    found.retain(|(reference, candidate)| !board.is_half(*reference, *candidate));
     let score = if board.is_stripped() { 0.9 } else { 0.95 };
     board.take_all(found, Rule::Normalized, score);
     // What is called `fc1` on one side and `gate_up` on the other, when both are as large.
@@ -135,13 +136,14 @@ fn without_prefix(board: &mut Board<'_, '_>, side: usize) {
     let prefixes: Vec<String> = ends(&first[..longest]).into_iter().map(|end| first[..end].to_owned()).collect();
     let unknown: Vec<String> = prefixes.into_iter().filter(|prefix| !names(other).any(|name| name.starts_with(prefix.as_str()))).collect();
     for prefix in unknown {
-        let found = board.unique(|of, unit| {
+        let mut found = board.unique(|of, unit| {
             if of == other {
                 return Some((board.layer(of, unit), board.name(of, unit).key()));
             }
             let name: Name = board.read_name(side, board.unit(side, unit).name.strip_prefix(prefix.as_str())?);
             Some((board.layer_of(side, &name), name.key()))
         });
+        found.retain(|(reference, candidate)| !board.is_half(*reference, *candidate));
         board.take_all(found, Rule::Normalized, 0.9);
     }
 }
@@ -158,6 +160,15 @@ mod tests {
         let expected: Vec<String> = plain.iter().zip(&long).map(|(a, b)| format!("{a}={b}")).collect();
         assert_eq!(paired(&[Rule::Normalized], &plain, &long), expected);
         assert_eq!(paired(&[Rule::Normalized], &long, &plain).len(), 3);
+    }
+
+    #[test]
+    fn an_up_is_not_the_half_of_a_gate_and_up_whose_gate_is_missing() {
+        let up = |rows| Source::shaped(&[("layers.0.mlp.up_proj.weight", &[rows, 4]), ("layers.1.mlp.gate_proj.weight", &[8, 4])]);
+        let fc1 = Source::shaped(&[("decoder.layers.0.mlp.linear_fc1.weight", &[16, 4])]);
+        assert!(result(&settings(&[Rule::Normalized, Rule::Fuzzy]), &up(8), &fc1).0.is_empty());
+        assert!(result(&settings(&[Rule::Normalized]), &fc1, &up(8)).0.is_empty());
+        assert_eq!(result(&settings(&[Rule::Normalized]), &up(16), &fc1).0.len(), 1);
     }
 
     #[test]

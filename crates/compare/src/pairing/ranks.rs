@@ -1,9 +1,9 @@
-//! Ranks: read from names and folders (`rank0/`, `_rank_0`, `.rank0.`, `tp0`, `TP0_PP0`, `cp1_tp0`, `mp_rank_00`, `_tp_rank_1_of_4`,
-//! `shard_3`) and from what a run recorded.
+//! Ranks: read from names and folders (`rank0/`, `_rank_0`, `.rank0.`, `tp0`, `TP0_PP0`, `cp1_tp0`, `dp0`, `ep0`, `mp_rank_00_001`,
+//! `_tp_rank_1_of_4`, `shard_3`, `gpu0`, `consolidated.00`) and from what a run recorded.
 //!
 //! The shards of one tensor become one [`Unit`], so that every rule pairs whole tensors and knows nothing of ranks.
 
-use super::{families::LAYER_WORDS, names::Name};
+use super::{families::LAYER_WORDS, local_experts, names::Name};
 use crate::{layout::Parts, settings::Rule, side::Item};
 use std::{
     cell::OnceCell,
@@ -29,14 +29,18 @@ impl Unit {
 
 /// A name without its ranks.
 #[derive(Debug, PartialEq, Eq)]
-struct Placed {
-    /// Without the tensor-parallel rank and that of the context.
-    name: String,
-    /// Without any coordinate: pipeline, data and expert ranks and process numbers as well.
-    bare: String,
+pub(super) struct Placed {
+    /// Without the ranks that tell the shards and copies of one tensor apart.
+    pub(super) name: String,
+    /// Without any coordinate: the stage of the pipeline and process numbers as well.
+    pub(super) bare: String,
     rank: Option<u64>,
     /// Which part of the sequence.
     context: Option<u64>,
+    /// Which part of the batch: weights are copies.
+    data: Option<u64>,
+    /// Which of the experts: all that is no expert's is a copy.
+    pub(super) experts: Option<u64>,
     /// The stage of the pipeline.
     stage: Option<u64>,
 }
@@ -44,22 +48,24 @@ struct Placed {
 impl Placed {
     /// What tells the shards of one tensor apart.
     fn place(&self) -> Place {
-        (self.rank, self.context)
+        [self.rank, self.context, self.data, self.experts]
     }
 }
 
-type Place = (Option<u64>, Option<u64>);
+type Place = [Option<u64>; 4];
+const NOWHERE: Place = [None; 4];
 
 /// The units of the items that are free, in the order of their first item.
 pub(super) fn units(items: &[Item], free: impl Fn(usize) -> bool) -> Vec<Unit> {
     let at: Vec<usize> = (0..items.len()).filter(|at| free(*at)).collect();
-    let placed: Vec<Option<Placed>> = at.iter().map(|at| place(&items[*at])).collect();
+    let mut placed: Vec<Option<Placed>> = at.iter().map(|at| place(&items[*at])).collect();
     if placed.iter().all(Option::is_none) {
         return at.into_iter().map(|at| Unit::new(items[at].name.clone(), vec![at], Vec::new())).collect();
     }
+    local_experts::count_through(&mut placed);
     // Pipeline and other coordinates go too, as long as that leaves every name one tensor.
     let full = |i: usize| items[at[i]].name.as_str();
-    let bare = |i: usize| placed[i].as_ref().map_or((full(i), (None, None)), |p| (p.bare.as_str(), p.place()));
+    let bare = |i: usize| placed[i].as_ref().map_or((full(i), NOWHERE), |p| (p.bare.as_str(), p.place()));
     let mut seen = HashSet::new();
     let all_bare = (0..at.len()).all(|i| seen.insert(bare(i)));
     let through = if all_bare { HashMap::new() } else { counted_through(&placed) };
@@ -76,14 +82,14 @@ pub(super) fn units(items: &[Item], free: impl Fn(usize) -> bool) -> Vec<Unit> {
     };
     let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
     (0..at.len()).for_each(|i| groups.entry(stem(i)).or_default().push(i));
-    let place = |i: usize| placed[i].as_ref().map_or((None, None), Placed::place);
+    let place = |i: usize| placed[i].as_ref().map_or(NOWHERE, Placed::place);
     let mut units = Vec::with_capacity(groups.len());
     for (name, mut group) in groups {
         group.sort_by_key(|i| (place(*i), *i));
         let one_tensor = group.windows(2).all(|two| {
             let (a, b) = (&items[at[two[0]]], &items[at[two[1]]]);
             let [before, after] = [place(two[0]), place(two[1])];
-            before != (None, None) && before < after && a.dtype == b.dtype && a.shape.rank() == b.shape.rank()
+            before != NOWHERE && before < after && a.dtype == b.dtype && a.shape.rank() == b.shape.rank()
         });
         let places: Vec<Place> = group.iter().map(|i| place(*i)).collect();
         if let Some(ranks) = counted(&places).filter(|_| one_tensor) {
@@ -99,13 +105,17 @@ pub(super) fn units(items: &[Item], free: impl Fn(usize) -> bool) -> Vec<Unit> {
 /// One number for each of these places, which are in order: the rank where there are no others, else counted through a grid of which nothing is
 /// missing. None at all for what has no place.
 fn counted(places: &[Place]) -> Option<Vec<u64>> {
-    let contexts: BTreeSet<Option<u64>> = places.iter().map(|place| place.1).collect();
-    let ranks: BTreeSet<Option<u64>> = places.iter().map(|place| place.0).collect();
-    if contexts.len() == 1 || ranks.len() == 1 {
-        return Some(places.iter().filter_map(|(rank, context)| if contexts.len() == 1 { rank.or(*context) } else { *context }).collect());
+    let axis = |axis: usize| places.iter().map(|place| place[axis]).collect::<BTreeSet<Option<u64>>>();
+    let varying: Vec<usize> = (0..NOWHERE.len()).filter(|at| axis(*at).len() > 1).collect();
+    match varying.as_slice() {
+        [] => Some(places.iter().filter_map(|place| place.iter().copied().flatten().next()).collect()),
+        [one] => Some(places.iter().filter_map(|place| place[*one]).collect()),
+        several => {
+            let whole = several.iter().map(|at| axis(*at).len()).product::<usize>() == places.len();
+            let known = several.iter().all(|at| !axis(*at).contains(&None));
+            (whole && known).then(|| (0..places.len() as u64).collect())
+        }
     }
-    let whole = contexts.len() * ranks.len() == places.len() && !contexts.contains(&None) && !ranks.contains(&None);
-    whole.then(|| (0..places.len() as u64).collect())
 }
 
 /// Where every stage of a pipeline counts its layers from zero: the names without the stage and with the layers counted through, as far as
@@ -133,7 +143,7 @@ fn counted_through(placed: &[Option<Placed>]) -> HashMap<usize, String> {
     };
     let names: Vec<Option<String>> = placed.iter().map(|placed| placed.as_ref().and_then(counted)).collect();
     let mut times: HashMap<(&str, Place), usize> = HashMap::new();
-    let key = |i: usize| names[i].as_deref().map(|name| (name, placed[i].as_ref().map_or((None, None), Placed::place)));
+    let key = |i: usize| names[i].as_deref().map(|name| (name, placed[i].as_ref().map_or(NOWHERE, Placed::place)));
     (0..names.len()).filter_map(key).for_each(|key| *times.entry(key).or_default() += 1);
     let once = |i: &usize| key(*i).is_some_and(|key| times[&key] == 1);
     (0..names.len()).filter(once).filter_map(|i| Some((i, names[i].clone()?))).collect()
@@ -157,15 +167,13 @@ fn numbered_layer(name: &str) -> Option<(std::ops::Range<usize>, u64)> {
 
 /// Whether a rank is part of an item's name: a run of one process is rank 0 of nothing else.
 pub(crate) fn names_rank(item: &Item) -> bool {
-    parse(&item.name).is_some_and(|placed| placed.place() != (None, None))
+    parse(&item.name).is_some_and(|placed| placed.place() != NOWHERE)
 }
 
 /// The rank that a name or a run says an item is of. None where it is one of a grid: of that nothing is missing.
 pub(crate) fn rank_of(item: &Item) -> Option<u64> {
-    match place(item)?.place() {
-        (Some(_), Some(_)) => None,
-        (rank, context) => rank.or(context),
-    }
+    let mut known = place(item)?.place().into_iter().flatten();
+    known.next().filter(|_| known.next().is_none())
 }
 
 /// What several items of one side of a pair are to each other: shards of one name, or the tensors that the other side has fused into one.
@@ -198,7 +206,15 @@ fn place(item: &Item) -> Option<Placed> {
         let rank = ["tp_rank", "rank"].iter().find_map(|key| meta.get(*key)?.as_u64())?;
         // Two ranks' tensors of one name were told apart by `#2`.
         let stem = item.name.rsplit_once('#').filter(|(_, n)| n.parse::<u32>().is_ok()).map_or(item.name.as_str(), |(stem, _)| stem);
-        Some(Placed { name: stem.to_owned(), bare: stem.to_owned(), rank: Some(rank), context: None, stage: None })
+        Some(Placed {
+            name: stem.to_owned(),
+            bare: stem.to_owned(),
+            rank: Some(rank),
+            context: None,
+            data: None,
+            experts: None,
+            stage: None,
+        })
     })
 }
 
@@ -208,6 +224,8 @@ enum Coordinate {
     Global,
     Pipeline,
     Context,
+    Data,
+    Experts,
     Other,
 }
 
@@ -218,7 +236,7 @@ fn parse(name: &str) -> Option<Placed> {
     }
     let tokens = tokens(name);
     let mut marks: Vec<Option<Coordinate>> = vec![None; tokens.len()];
-    let (mut tensor, mut global, mut stage, mut context, mut any) = (None, None, None, None, false);
+    let (mut tensor, mut global, mut stage, mut context, mut data, mut experts) = (None, None, None, None, None, None);
     let mut at = 0;
     while at < tokens.len() {
         let Some((mut kind, number, mut len)) = coordinate(&tokens[at..]) else {
@@ -236,7 +254,17 @@ fn parse(name: &str) -> Option<Placed> {
             Coordinate::Global => global = global.or(Some(number)),
             Coordinate::Pipeline => stage = stage.or(Some(number)),
             Coordinate::Context => context = context.or(Some(number)),
+            Coordinate::Data => data = data.or(Some(number)),
+            Coordinate::Experts => experts = experts.or(Some(number)),
             Coordinate::Other => {}
+        }
+        // Megatron's `mp_rank_00_001`: the stage of the pipeline, and with one number more the part of the experts.
+        if kind == Coordinate::Tensor && from < at {
+            let counts = |token: &&Token<'_>| token.separator == "_" && token.text.len() == 3 && token.text.parse::<u64>().is_ok();
+            let more: Vec<u64> = tokens[at + len..].iter().take_while(counts).take(2).filter_map(|token| token.text.parse().ok()).collect();
+            stage = stage.or(more.first().copied());
+            experts = experts.or(more.get(1).copied());
+            len += more.len();
         }
         // `_1_of_4`: how many there are is no part of the name either.
         if let [of, count, ..] = &tokens[at + len..]
@@ -246,17 +274,19 @@ fn parse(name: &str) -> Option<Placed> {
             len += 2;
         }
         marks[from..at + len].fill(Some(kind));
-        any = true;
         at += len;
     }
-    if !any {
+    if marks.iter().all(Option::is_none) {
         return None;
     }
     // With a tensor-parallel rank, the global one says nothing more about shards of one tensor than the other coordinates; without, it says
-    // all that the context does.
-    let context = context.filter(|_| tensor.is_some() || global.is_none());
-    let is_rank =
-        |kind: Coordinate| matches!(kind, Coordinate::Tensor | Coordinate::Context) || kind == Coordinate::Global && tensor.is_none();
+    // all that they do.
+    let [context, data, experts] = [context, data, experts].map(|at| at.filter(|_| tensor.is_some() || global.is_none()));
+    let is_rank = |kind: Coordinate| match kind {
+        Coordinate::Tensor | Coordinate::Context | Coordinate::Data | Coordinate::Experts => true,
+        Coordinate::Global => tensor.is_none(),
+        Coordinate::Pipeline | Coordinate::Other => false,
+    };
     let keep = |kept: &dyn Fn(Option<Coordinate>) -> bool| {
         let mut out = String::with_capacity(name.len());
         for (token, _) in tokens.iter().zip(&marks).filter(|(_, mark)| kept(**mark)) {
@@ -268,7 +298,7 @@ fn parse(name: &str) -> Option<Placed> {
         out
     };
     let (name, bare) = (keep(&|mark| !mark.is_some_and(is_rank)), keep(&|mark| mark.is_none()));
-    Some(Placed { name, bare, rank: tensor.or(global), context, stage })
+    Some(Placed { name, bare, rank: tensor.or(global), context, data, experts, stage })
 }
 
 /// Whether the letters of a coordinate are there at all; spares taking most names apart.
@@ -276,8 +306,10 @@ fn may_have(name: &[u8]) -> bool {
     name.windows(2).any(|two| match two[1] {
         b'p' | b'P' => matches!(two[0] | 0x20, b't' | b'm' | b'p' | b'd' | b'e' | b'c'),
         b'k' | b'K' => two[0] | 0x20 == b'n',
-        // `shard`
-        b'd' | b'D' => two[0] | 0x20 == b'r',
+        // `shard`, `consolidated`
+        b'd' | b'D' => matches!(two[0] | 0x20, b'r' | b'e'),
+        // `gpu`
+        b'u' | b'U' => two[0] | 0x20 == b'p',
         _ => false,
     })
 }
@@ -311,10 +343,15 @@ fn word(text: &str) -> Option<Coordinate> {
         Some(Coordinate::Pipeline)
     } else if text.eq_ignore_ascii_case("cp") {
         Some(Coordinate::Context)
-    } else if ["dp", "ep", "pid"].iter().any(is) {
+    } else if text.eq_ignore_ascii_case("dp") {
+        Some(Coordinate::Data)
+    } else if text.eq_ignore_ascii_case("ep") {
+        Some(Coordinate::Experts)
+    } else if text.eq_ignore_ascii_case("pid") {
         Some(Coordinate::Other)
     } else {
-        ["rank", "shard"].iter().any(is).then_some(Coordinate::Global)
+        // `consolidated` is what Meta calls the files of the ranks.
+        ["rank", "shard", "gpu", "consolidated"].iter().any(is).then_some(Coordinate::Global)
     }
 }
 
@@ -322,7 +359,7 @@ fn word(text: &str) -> Option<Coordinate> {
 fn coordinate(tokens: &[Token<'_>]) -> Option<(Coordinate, u64, usize)> {
     let text = tokens[0].text;
     // Most words are none; this costs a comparison.
-    if !matches!(text.as_bytes().first()?.to_ascii_lowercase(), b'r' | b't' | b'm' | b'p' | b'd' | b'e' | b'c' | b's') {
+    if !matches!(text.as_bytes().first()?.to_ascii_lowercase(), b'r' | b't' | b'm' | b'p' | b'd' | b'e' | b'c' | b's' | b'g') {
         return None;
     }
     let letters = text.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -356,6 +393,8 @@ mod tests {
             ("x.weight_tp_rank_1_of_4", "x.weight", 1),
             ("shard_3/x", "x", 3),
             ("x_shard_1_of_2", "x", 1),
+            ("consolidated.01.layers.0.w", "layers.0.w", 1),
+            ("gpu3/x", "x", 3),
         ] {
             let placed = parse(name).unwrap_or_else(|| panic!("{name}"));
             assert_eq!((placed.bare.as_str(), placed.rank), (bare, Some(rank)), "{name}");
@@ -406,7 +445,16 @@ mod tests {
         assert_eq!(paired(&[Rule::Exact], &["x"], &grid), ["x=cp0_tp0/x+cp1_tp0/x+cp0_tp1/x+cp1_tp1/x"]);
         // Of a grid that is not whole nobody knows what is where.
         assert_eq!(paired(&[Rule::Exact], &["x"], &grid[..3]), [""; 0]);
-        assert_eq!(parse("rank3_cp1/x").unwrap().place(), (Some(3), None));
+        assert_eq!(parse("rank3_cp1/x").unwrap().place(), [Some(3), None, None, None]);
+    }
+
+    #[test]
+    fn megatrons_folders_name_the_stage_and_the_experts_after_the_rank() {
+        let placed = parse("mp_rank_01_003/x").unwrap();
+        assert_eq!((placed.bare.as_str(), placed.rank, placed.stage, placed.experts), ("x", Some(1), Some(3), None));
+        let placed = parse("mp_rank_01_003_002/x").unwrap();
+        assert_eq!((placed.bare.as_str(), placed.rank, placed.stage, placed.experts), ("x", Some(1), Some(3), Some(2)));
+        assert_eq!(parse("mp_rank_00_model_states/0.x").unwrap().stage, None);
     }
 
     #[test]

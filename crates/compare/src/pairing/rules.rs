@@ -54,6 +54,8 @@ pub(super) struct Board<'a, 's> {
     counts: [Counts; 2],
     units: [Vec<Unit>; 2],
     reading: OnceCell<[NamesOfSide; 2]>,
+    /// The side that calls something a gate, where the other calls nothing so.
+    gated: OnceCell<Option<usize>>,
     /// Both sides are cut alike, and one lacks ranks that the other has.
     lacks_ranks: bool,
     pub(super) pairs: Vec<Pair>,
@@ -71,6 +73,7 @@ impl<'a, 's> Board<'a, 's> {
             counts: [Counts::None; 2],
             units,
             reading: OnceCell::new(),
+            gated: OnceCell::new(),
             lacks_ranks: false,
             pairs: Vec::new(),
         };
@@ -302,13 +305,32 @@ impl<'a, 's> Board<'a, 's> {
         found.into_iter().for_each(|(reference, candidate)| self.take(&[reference], &[candidate], rule, score));
     }
 
-    /// Whether two names say that they are not one tensor: another layer, or two different known parts.
+    /// Whether two names say that they are not one tensor: another layer, another number behind the same word, or two different known parts.
     pub(super) fn contradict(&self, reference: usize, candidate: usize) -> bool {
         let (r, c) = (self.name(REFERENCE, reference), self.name(CANDIDATE, candidate));
         let layers = r.layer.is_some() && c.layer.is_some() && self.layer(REFERENCE, reference) != self.layer(CANDIDATE, candidate);
         let stages = r.stage.is_some() && c.stage.is_some() && r.stage != c.stage;
         let params = r.param.is_some() && c.param.is_some() && r.param != c.param;
-        layers || stages || params
+        layers || stages || params || other_numbers(&r.rest, &c.rest)
+    }
+
+    /// Whether one is an `up` and the other both gate and up in one (Megatron's `linear_fc1`, where nothing is called a gate): with the gate
+    /// missing, half of it would be compared with nothing.
+    pub(super) fn is_half(&self, reference: usize, candidate: usize) -> bool {
+        let is_up = |side: usize, unit: usize| self.name(side, unit).stage == Some("mlp_up");
+        if !is_up(REFERENCE, reference) || !is_up(CANDIDATE, candidate) {
+            return false;
+        }
+        let gate = |side: usize| {
+            ranks::units(self.items(side), |_| true).iter().any(|unit| self.read_name(side, &unit.name).stage == Some("mlp_gate"))
+        };
+        let gated = *self.gated.get_or_init(|| match [gate(REFERENCE), gate(CANDIDATE)] {
+            [true, false] => Some(REFERENCE),
+            [false, true] => Some(CANDIDATE),
+            _ => None,
+        });
+        let elements = [self.elements(REFERENCE, reference), self.elements(CANDIDATE, candidate)];
+        gated.is_some_and(|side| elements[side].is_some_and(|up| up > 0 && up.checked_mul(2) == elements[CANDIDATE - side]))
     }
 
     /// Everything, exactly once.
@@ -326,6 +348,19 @@ impl<'a, 's> Board<'a, 's> {
         pairs.sort_by_cached_key(|pair| (place(pair), pair.candidate.iter().min().copied()));
         Pairing { pairs, only_reference, only_candidate, layer_offset: self.offset, left_out: Default::default() }
     }
+}
+
+/// Whether the same word is followed by other numbers: `blocks.0` and `blocks.1` of one stage.
+fn other_numbers(one: &[String], other: &[String]) -> bool {
+    let numbered = |words: &[String]| -> HashMap<String, HashSet<String>> {
+        let mut found: HashMap<String, HashSet<String>> = HashMap::new();
+        for two in words.windows(2).filter(|two| two[1].bytes().all(|byte| byte.is_ascii_digit())) {
+            found.entry(two[0].clone()).or_default().insert(two[1].clone());
+        }
+        found
+    };
+    let theirs = numbered(other);
+    numbered(one).iter().any(|(word, numbers)| theirs.get(word).is_some_and(|theirs| theirs.is_disjoint(numbers)))
 }
 
 /// How the names of a side are read.

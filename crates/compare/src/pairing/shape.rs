@@ -98,6 +98,7 @@ mod tests {
     #[test]
     fn another_layer_or_another_part_is_not_paired_by_shape() {
         assert!(by_shape(&[("layers.1.zip", &[3, 4])], &[("layers.2.zap", &[3, 4])]).is_empty());
+        assert!(by_shape(&[("layers.1.blocks.0.zip", &[3, 4])], &[("layers.1.blocks.1.zap", &[3, 4])]).is_empty());
         assert!(by_shape(&[("layers.1.mlp.up_proj.weight", &[3, 4])], &[("blk.1.ffn_down.weight", &[4, 3])]).is_empty());
     }
 }

@@ -70,7 +70,23 @@ pub(super) struct Words {
     stage: Option<&'static str>,
     param: Option<&'static str>,
     pub(super) numbers: Vec<u64>,
+    written: Vec<String>,
 }
+
+/// Two names that are one but for words that are typed wrong.
+pub(super) struct Misspelt<'w> {
+    pub(super) score: f64,
+    /// The words that differ, each with what the other name has in its place.
+    pub(super) words: Vec<(&'w str, &'w str)>,
+}
+
+/// Words of a name that may be misspelt, and letters that a name must have for a separator of it to be.
+const MISSPELT_WORDS: usize = 2;
+const FEWEST_LETTERS: usize = 6;
+/// Longer names are not compared letter by letter.
+const MOST_LETTERS: usize = 256;
+/// What a name is alike at least where only letters are wrong: more than one that has another word.
+const MISSPELT: f64 = 0.9;
 
 impl Words {
     pub(super) fn of(name: &Name) -> Self {
@@ -82,7 +98,32 @@ impl Words {
         let words: Vec<(String, f64)> = rest.chain(stage).chain(param).collect();
         let mut numbers = name.numbers();
         numbers.sort_unstable();
-        Self { glued: words.iter().map(|(word, _)| word.as_str()).collect(), words, stage: name.stage, param: name.param, numbers }
+        let glued = words.iter().map(|(word, _)| word.as_str()).collect();
+        Self { glued, words, stage: name.stage, param: name.param, numbers, written: name.written.clone() }
+    }
+
+    /// Whether only letters are wrong, in words that nobody would mistake for one another: what a name means is lost with a letter of it.
+    pub(super) fn misspelt<'w>(&'w self, other: &'w Self) -> Option<Misspelt<'w>> {
+        let differ = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
+        let digits = |words: &Self| words.written.concat().bytes().filter(u8::is_ascii_digit).collect::<Vec<u8>>();
+        if differ(self.stage, other.stage) || differ(self.param, other.param) || digits(self) != digits(other) {
+            return None;
+        }
+        if self.written.len() != other.written.len() {
+            let [a, b] = [self, other].map(|words| words.written.join("_"));
+            let near = a.len().abs_diff(b.len()) <= 1 && (FEWEST_LETTERS..MOST_LETTERS).contains(&a.len());
+            let score = 1.0 - (1.0 - MISSPELT) / 2.0;
+            return (near && strsim::damerau_levenshtein(&a, &b) == 1).then_some(Misspelt { score, words: Vec::new() });
+        }
+        let pairs = self.written.iter().zip(&other.written).filter(|(a, b)| a != b);
+        let words: Vec<(&str, &str)> = pairs.map(|(a, b)| (a.as_str(), b.as_str())).collect();
+        let opposite = |a: &str, b: &str| OPPOSITES.iter().any(|both| *both == (a, b) || *both == (b, a));
+        let alike = |(a, b): &(&str, &str)| {
+            let letters = a.len().min(b.len()) >= 3 && a.len().max(b.len()) <= 64;
+            Some(strsim::normalized_damerau_levenshtein(a, b)).filter(|alike| letters && *alike >= SAME_WORD && !opposite(a, b))
+        };
+        let worst = words.iter().map(alike).collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)?;
+        (words.len() <= MISSPELT_WORDS).then_some(Misspelt { score: MISSPELT + (1.0 - MISSPELT) * worst, words })
     }
 
     pub(super) fn contradicts(&self, other: &Self) -> bool {
@@ -198,6 +239,31 @@ mod tests {
             ("0_postattnx", "0_post_attnx"),
         ] {
             assert!(similarity(a, b) > 0.8, "{a} {b} {}", similarity(a, b));
+        }
+    }
+
+    #[test]
+    fn a_wrong_letter_in_a_word_that_means_something_is_a_wrong_letter() {
+        let words = |name: &str| Words::of(&Name::parse(name, Reading::default()));
+        let misspelt = |a: &str, b: &str| words(a).misspelt(&words(b)).map(|found| found.score);
+        for (a, b) in [
+            ("layers.0.self_attn.q_proj.weight", "layers.0.self_attn.q_porj.weight"),
+            ("layers.0.self_attn.q_proj.weight", "layers.0.self_atn.q_proj.weight"),
+            ("layers.0.post_attention_layernorm.weight", "layers.0.post_atention_layernrom.weight"),
+            ("0_post_attn", "0_postattn"),
+            ("0_query_final", "0_queryafinal"),
+        ] {
+            assert!(misspelt(a, b).is_some_and(|score| score > 0.9), "{a} {b}");
+        }
+        for (a, b) in [
+            ("layers.0.self_attn.q_proj.weight", "layers.0.self_attn.k_prij.weight"),
+            ("layers.0.self_attn.k_prij.weight", "layers.0.self_attn.v_proj.weight"),
+            ("wte.weight", "wpe.weight"),
+            ("x.conv1", "x.conv2"),
+            ("row_min", "row_max"),
+            ("a_b", "ab"),
+        ] {
+            assert_eq!(misspelt(a, b), None, "{a} {b}");
         }
     }
 
