@@ -164,6 +164,11 @@ fn with(mut details: serde_json::Value, key: &str, second: &Explanation) -> serd
 /// Best first.
 fn order(found: &mut [Found]) {
     found.sort_by(Found::better_first);
+    prefer_closer(found);
+    name_skipped(found);
+}
+
+fn prefer_closer(found: &mut [Found]) {
     let unexplained = |found: &Found| 1.0 - found.score.explained.unwrap_or(0.0);
     let Some(first) = found.first().filter(|first| first.score.proven && unexplained(first) > LITTLE) else { return };
     // In coarse dtypes a simple cause can come near enough to pass for the elaborate one it resembles; that one leaves far less.
@@ -171,6 +176,26 @@ fn order(found: &mut [Found]) {
         other.score.proven && other.explanation.class == first.explanation.class && unexplained(other) < unexplained(first) / FAR_LESS
     };
     if let Some(at) = found.iter().position(closer) {
+        found[..=at].rotate_right(1);
+    }
+}
+
+/// An op that was skipped is called by what it does, where that is known: a bias or a weight a channel that is missing leaves what was before it, and
+/// is missing all the same.
+fn name_skipped(found: &mut [Found]) {
+    let is_skipped = |found: &Found| {
+        let Explanation { kind, class, details, .. } = &found.explanation;
+        *kind == "wrong_tensor" && *class == Class::Mechanism && details["side"] == "candidate"
+    };
+    if !found.first().is_some_and(|first| first.score.proven && is_skipped(first)) {
+        return;
+    }
+    let says_more = |found: &Found| {
+        let Explanation { kind, details, .. } = &found.explanation;
+        let plain = *kind == "offset" || *kind == "channel_scale" && details["offsets"].is_null();
+        found.score.proven && plain && found.score.explained >= Some(1.0 - LITTLE)
+    };
+    if let Some(at) = found.iter().position(says_more) {
         found[..=at].rotate_right(1);
     }
 }

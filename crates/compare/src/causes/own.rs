@@ -27,7 +27,10 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
         }
         let diverged = |at: &usize| report.pairs[*at].verdict == Verdict::Diverged;
         // A NaN among the inputs makes what follows NaN, wherever a kernel spreads it.
-        let by_nan = nonfinite(report, at) && flow.as_ref().is_some_and(|flow| flow.inputs.iter().any(|input| nonfinite(report, *input)));
+        let by_nan = nonfinite(report, at)
+            && flow
+                .as_ref()
+                .is_some_and(|flow| flow.inputs.iter().any(|input| nonfinite(report, *input)) && !is_wrong_elsewhere(scene, at, flow));
         let just_before = |at: usize| report.pairs[at.saturating_sub(IDS_BEFORE)..at].iter().any(is_given_on);
         let by_inputs = flow.as_ref().is_some_and(|flow| flow.inputs.iter().any(diverged));
         let (verdict, origin) = (report.pairs[at].verdict, report.pairs[at].origin);
@@ -208,6 +211,8 @@ fn is_second(
     let joins = !diverged(at.saturating_sub(AROUND));
     let anywhere = largest(0);
     let around = if joins { anywhere } else { largest(at.saturating_sub(AROUND)) };
+    // Of what is wrong in one place only, or not a number, the rest is rounding, and so is any multiple of it.
+    let around: Measures = std::array::from_fn(|i| around[i].max(scene.entries()[at].noise[i]));
     if is_strange(&found, &around) {
         return true;
     }
@@ -226,6 +231,8 @@ fn is_second(
     // What is only a place may be that of any error before: a head, a token, the steps since.
     let beyond = match kind {
         "localized" => off(anywhere, 0) || off(anywhere, 2),
+        // The reference has no such copy.
+        "wrong_tensor" if best.explanation.details["side"] == "candidate" => true,
         _ => off(level, 0) || ON_LEVELS.contains(&kind),
     };
     // Of a few values, some are always more off than others; and behind what is entirely wrong, a trace of it is no fault.
@@ -329,6 +336,23 @@ fn is_coarser(scene: &Scene<'_>, at: usize, flow: Option<&Flow>) -> bool {
 
 fn nonfinite(report: &Report, at: usize) -> bool {
     report.pairs[at].totals.as_ref().is_some_and(|totals| totals.nonfinite_differing > 0)
+}
+
+/// Numbers that say of the rest of a tensor with a NaN what it follows.
+const REST: usize = 16;
+
+/// Whether what is a number, on both sides, is not what the op makes of its inputs: a fault of its own beside a NaN that came with them.
+fn is_wrong_elsewhere(scene: &Scene<'_>, at: usize, flow: &Flow) -> bool {
+    let Some(loaded) = scene.load(at).filter(|loaded| loaded.candidate.len() == flow.expected.len()) else { return false };
+    let both = flow.expected.iter().zip(&loaded.candidate).filter(|(expected, candidate)| expected.is_finite() && candidate.is_finite());
+    let (mut count, mut error, mut energy) = (0, 0.0, 0.0);
+    for (expected, candidate) in both {
+        count += 1;
+        error += (candidate - expected) * (candidate - expected);
+        energy += expected * expected;
+    }
+    let bound = FAR * flow.bound[0].min(scene.entries()[at].noise[0]);
+    count >= REST && error.sqrt() > bound * energy.sqrt()
 }
 
 /// A fault below the noise needs a name: another formula that the candidate follows, or a cause that explains what is far beyond the op's

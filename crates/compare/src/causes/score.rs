@@ -21,6 +21,9 @@ pub struct Score {
 /// What is left may be this many times the noise: the hypothesis passes on the noise of what it was computed from.
 pub(super) const SLACK: f64 = 2.0;
 
+/// What is fitted in f64 is no closer than this, whatever the dtype is.
+const FITTED: f64 = 1e-9;
+
 /// What leaves rounding explains at least this much; below, the difference itself was hardly more than rounding.
 const LEAST: f64 = 0.5;
 
@@ -31,7 +34,7 @@ pub fn score(case: &Case<'_>, explanation: &Explanation) -> Score {
     };
     let explained = explained(case, predicted);
     let left = left(case, predicted);
-    let below = left.iter().zip(case.noise).all(|(left, noise)| *left <= SLACK * noise);
+    let below = left.iter().zip(case.noise).all(|(left, noise)| *left <= SLACK * noise.max(FITTED));
     Score { explained, left, proven: below && explained.is_some_and(|explained| explained >= LEAST) }
 }
 
@@ -80,4 +83,25 @@ pub fn measures(dims: &[usize], reference: &[f64], candidate: &[f64]) -> Measure
     let mut state = Rowwise::new(dims, rms(reference));
     state.add(0, reference, candidate);
     state.measures()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::causes::testing::{Recorded, examine_as, normal, proven};
+    use twinscope_tensor::DType;
+
+    #[test]
+    fn what_is_fitted_to_results_in_f64_is_proven_as_in_any_other_dtype() {
+        let (x, weight) = (normal(40 * 24, 1), normal(24, 2));
+        let normed = |mean: f64| -> Vec<f64> {
+            let row = |row: &[f64]| {
+                let mean = mean * row.iter().sum::<f64>() / 24.0;
+                let size = (row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / 24.0).sqrt();
+                row.iter().zip(&weight).map(|(x, w)| (x - mean) / size * (1.0 + 0.2 * w)).collect::<Vec<_>>()
+            };
+            x.chunks_exact(24).flat_map(row).collect()
+        };
+        let run = [Recorded { name: "x", dims: vec![40, 24], reference: normed(0.0), candidate: normed(1.0) }];
+        assert!(matches!(proven(&examine_as(DType::F64, &run, "x").0), Some("row_affine" | "low_rank")));
+    }
 }

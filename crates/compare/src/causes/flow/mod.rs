@@ -65,9 +65,13 @@ const OWN: Measures = [3.0, 4.0, 8.0, 32.0];
 /// How much more than the reference's own distance from the formula the candidate's may be: two samples of one noise.
 const MORE: f64 = 3.0;
 
+/// Formulas are computed in f64, in another order than the run and with numbers that were fitted: of results in f64 they make no more than this many
+/// digits.
+const COMPUTED: f64 = 1.0 / (1u64 << 42) as f64;
+
 /// What rounding can do in one op with an output of this dtype that sums `terms` products.
 fn own_floor(dtype: twinscope_tensor::DType, terms: usize) -> Option<Measures> {
-    let unit = floor_unit(dtype)?;
+    let unit = floor_unit(dtype)?.max(COMPUTED);
     let summing = (terms as f64).sqrt() * unit.min(2f64.powi(-24));
     Some(OWN.map(|units| units * (unit + summing)))
 }

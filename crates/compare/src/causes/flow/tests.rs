@@ -708,6 +708,154 @@ fn a_cap_that_rounding_undoes_in_bf16_is_no_other_cap() {
 }
 
 #[test]
+fn a_fault_beside_a_nan_that_came_with_the_inputs_is_its_own() {
+    let (gate, mut wrong) = (normal(ROWS * CHANNELS, 2), normal(ROWS * CHANNELS, 2));
+    wrong[77] = f64::NAN;
+    let with = |of_candidate: fn(f64) -> f64| {
+        let act = (map(&gate, silu), map(&wrong, of_candidate));
+        report_as(DType::F32, &[recorded("gate", gate.clone(), wrong.clone()), recorded("act", act.0, act.1)])
+    };
+    assert_eq!(pair(&with(silu), "act").origin, Some(Origin::Inherited));
+    assert_eq!(pair(&with(gelu), "act").origin, Some(Origin::Own));
+}
+
+#[test]
+fn rounding_beside_a_nan_is_no_second_fault() {
+    let x = map(&normal(ROWS * CHANNELS, 1), |x| f64::from(x as f32));
+    let mut wrong = x.clone();
+    wrong[77] = f64::NAN;
+    let position = normal(ROWS * CHANNELS, 2);
+    let sum = |x: &[f64]| x.iter().zip(&position).map(|(x, p)| x + p).collect::<Vec<_>>();
+    let (of_reference, of_candidate) = (sum(&x), sum(&wrong));
+    let report = report_mixed([DType::F64, DType::F32], &[recorded("x", x, wrong), recorded("sum", of_reference, of_candidate)]);
+    assert_eq!(pair(&report, "sum").origin, Some(Origin::Inherited));
+    assert_eq!(report.divergences().len(), 1);
+}
+
+/// With so much noise of its own.
+fn off_by(values: &[f64], noise: f64, seed: u64) -> Vec<f64> {
+    values.iter().zip(normal(values.len(), seed)).map(|(value, off)| value + noise * off).collect()
+}
+
+#[test]
+fn a_norm_of_results_in_f64_is_known() {
+    let x = normal(ROWS * CHANNELS, 1);
+    let wrong = off_by(&x, 0.3, 2);
+    let weight = map(&normal(CHANNELS, 9), |w| 1.0 + 0.2 * w);
+    let centred = wrong.chunks_exact(CHANNELS).flat_map(|row| {
+        let mean = row.iter().sum::<f64>() / CHANNELS as f64;
+        row.iter().map(move |x| x - mean).collect::<Vec<_>>()
+    });
+    let normed = |values: &[f64]| rms_norm(values, 1e-6, &weight, |x| x);
+    for (of_candidate, origin) in [(normed(&wrong), Origin::Inherited), (normed(&centred.collect::<Vec<_>>()), Origin::Own)] {
+        let run = [recorded("x", x.clone(), wrong.clone()), recorded("normed", normed(&x), of_candidate)];
+        assert_eq!(pair(&report_mixed([DType::F64, DType::F32], &run), "normed").origin, Some(origin));
+    }
+}
+
+#[test]
+fn a_cap_of_ten_is_one_that_people_use() {
+    let x = map(&normal(ROWS * CHANNELS, 1), |x| 6.0 * x);
+    let wrong = off_by(&x, 2.0, 2);
+    let capped = |values: &[f64], cap: f64| map(values, |x| cap * (x / cap).tanh());
+    for (cap, origin) in [(10.0, Origin::Inherited), (12.0, Origin::Own)] {
+        let run = [recorded("x", x.clone(), wrong.clone()), recorded("capped", capped(&x, 10.0), capped(&wrong, cap))];
+        assert_eq!(pair(&report_as(DType::F32, &run), "capped").origin, Some(origin));
+    }
+}
+
+/// A gate that is wrong, what an activation makes of it, and a tensor whose op is not recorded.
+fn behind_a_wrong_gate(of_reference: impl Fn(&[f64]) -> Vec<f64>, of_candidate: impl Fn(&[f64], &[f64]) -> Vec<f64>) -> Report {
+    let gate = normal(ROWS * CHANNELS, 1);
+    let wrong = off_by(&gate, 0.25, 2);
+    let (act, wrong_act) = (map(&gate, silu), map(&wrong, silu));
+    let out = (of_reference(&act), of_candidate(&wrong, &wrong_act));
+    report_as(DType::F32, &[recorded("gate", gate, wrong), recorded("act", act, wrong_act), recorded("out", out.0, out.1)])
+}
+
+#[test]
+fn a_copy_behind_a_fault_is_the_wrong_tensor() {
+    let weight = normal(CHANNELS * CHANNELS, 5);
+    let report = behind_a_wrong_gate(|act| times(act, &weight, 0..CHANNELS), |gate, _| gate.to_vec());
+    let out = pair(&report, "out");
+    assert_eq!((out.origin, out.causes[0].kind), (Some(Origin::Own), "wrong_tensor"), "{:?}", out.causes);
+}
+
+#[test]
+fn tokens_that_are_shifted_behind_a_fault_are_a_second_one() {
+    let weight = map(&normal(CHANNELS * CHANNELS, 5), |w| w / (CHANNELS as f64).sqrt());
+    let product = |act: &[f64]| times(act, &weight, 0..CHANNELS);
+    let shifted = |_: &[f64], act: &[f64]| {
+        let half = ROWS / 2 * CHANNELS;
+        product(act).chunks_exact(half).flat_map(|batch| [&batch[half - CHANNELS..], &batch[..half - CHANNELS]].concat()).collect()
+    };
+    let out = behind_a_wrong_gate(product, |_, act| product(act));
+    assert_eq!(pair(&out, "out").origin, Some(Origin::Inherited));
+    let report = behind_a_wrong_gate(product, shifted);
+    let out = pair(&report, "out");
+    assert_eq!((out.origin, out.causes[0].kind), (Some(Origin::Own), "shifted"), "{:?}", out.causes);
+}
+
+#[test]
+fn attention_is_known_where_only_its_output_has_the_heads_apart() {
+    const TOKENS: usize = 16;
+    const HEADS: usize = 4;
+    const SIZE: usize = 8;
+    let of = |seed: u64| normal(2 * TOKENS * HEADS * SIZE, seed);
+    let [q, k, v] = [1, 2, 3].map(of);
+    let [wrong_q, wrong_k, wrong_v] = [(&q, 4), (&k, 5), (&v, 6)].map(|(values, seed)| off_by(values, 0.3, seed));
+    let attend = |[q, k, v]: [&[f64]; 3], window: usize| {
+        let mut out = Vec::new();
+        for run in 0..2 * HEADS * TOKENS {
+            let (b, h, s) = (run / TOKENS / HEADS, run / TOKENS % HEADS, run % TOKENS);
+            let at = |t: usize| ((b * TOKENS + t) * HEADS + h) * SIZE;
+            let score = |t: usize| (0..SIZE).map(|d| q[at(s) + d] * k[at(t) + d]).sum::<f64>() / (SIZE as f64).sqrt();
+            let weights: Vec<f64> = (0..TOKENS).map(|t| if s.abs_diff(t) < window { score(t).exp() } else { 0.0 }).collect();
+            let sum: f64 = weights.iter().sum();
+            out.extend((0..SIZE).map(|d| (0..TOKENS).map(|t| weights[t] / sum * v[at(t) + d]).sum::<f64>()));
+        }
+        out
+    };
+    for (window, origin) in [(TOKENS, Origin::Inherited), (4, Origin::Own)] {
+        let merged = |name, reference: &[f64], candidate: &[f64]| Recorded {
+            name,
+            dims: vec![2, TOKENS, HEADS * SIZE],
+            reference: reference.to_vec(),
+            candidate: candidate.to_vec(),
+        };
+        let out = Recorded {
+            name: "out",
+            dims: vec![2, HEADS, TOKENS, SIZE],
+            reference: attend([&q, &k, &v], TOKENS),
+            candidate: attend([&wrong_q, &wrong_k, &wrong_v], window),
+        };
+        let report = report_as(DType::F32, &[merged("q", &q, &wrong_q), merged("k", &k, &wrong_k), merged("v", &v, &wrong_v), out]);
+        assert_eq!(pair(&report, "out").origin, Some(origin), "{window}");
+    }
+}
+
+#[test]
+fn weights_that_a_coarse_reference_told_do_not_judge_a_finer_candidate() {
+    // One channel is loud and nearly constant: its weight and its bias are hardly told apart in bf16.
+    let loud = |(at, x): (usize, f64)| bf16(if at % CHANNELS == 0 { 5.0 + 0.02 * x } else { x });
+    let x: Vec<f64> = normal(ROWS * CHANNELS, 1).into_iter().enumerate().map(loud).collect();
+    let wrong = normal(ROWS * CHANNELS, 2);
+    let (weight, bias) = (map(&normal(CHANNELS, 3), |w| 1.0 + 0.2 * w), map(&normal(CHANNELS, 4), |b| 0.2 * b));
+    let normed = |values: &[f64], round: fn(f64) -> f64| -> Vec<f64> {
+        let mut out = Vec::new();
+        for row in values.chunks_exact(CHANNELS) {
+            let mean = row.iter().sum::<f64>() / CHANNELS as f64;
+            let size = (row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / CHANNELS as f64 + 1e-5).sqrt();
+            out.extend(row.iter().zip(weight.iter().zip(&bias)).map(|(x, (w, b))| round((x - mean) / size * round(*w) + round(*b))));
+        }
+        out
+    };
+    let (of_reference, of_candidate) = (normed(&x, bf16), normed(&wrong, |x| x));
+    let report = report_mixed([DType::Bf16, DType::F32], &[recorded("x", x, wrong), recorded("normed", of_reference, of_candidate)]);
+    assert_eq!(pair(&report, "normed").origin, Some(Origin::Inherited));
+}
+
+#[test]
 fn a_tolerance_decides_alone() {
     let (x, y) = (normal(ROWS * CHANNELS, 1), normal(ROWS * CHANNELS, 2));
     let sum = |factor: f64| x.iter().zip(&y).map(|(x, y)| x + factor * y).collect::<Vec<f64>>();

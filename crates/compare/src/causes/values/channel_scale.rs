@@ -7,7 +7,12 @@ use super::{
     groups::Groups,
     naming::of,
 };
-use crate::causes::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, constants::short};
+use crate::causes::{
+    Case, Class, Examined, Explanation, Hypothesis,
+    array::{energy, rms},
+    case::Predicted,
+    constants::short,
+};
 use serde_json::json;
 
 #[derive(Debug)]
@@ -22,13 +27,11 @@ impl Hypothesis for ChannelScale {
     }
 
     fn examine(&self, case: &Case<'_>) -> Examined {
-        match (factors(case), affine(case)) {
-            (Ok(mut found), more) => {
-                found.extend(more);
-                Ok(found)
-            }
-            (Err(_), Some(affine)) => Ok(vec![affine]),
-            (why, None) => why,
+        let more = affine(case);
+        match factors(case) {
+            Ok(found) => Ok(found.into_iter().chain(more).collect()),
+            Err(why) if more.is_empty() => Err(why),
+            Err(_) => Ok(more),
         }
     }
 }
@@ -69,13 +72,14 @@ const MOST_CHANGED: f64 = 0.75;
 /// Of the difference at most this much may be left.
 const LEFT: f64 = 0.1;
 
-/// A factor and a number added, a channel each: a batch norm with other statistics or another epsilon.
-fn affine(case: &Case<'_>) -> Option<Explanation> {
-    let last = case.dims.len().checked_sub(1)?;
+/// A number added a channel, and a factor: one a channel, as in a batch norm with other statistics, or the same for all, as of a weight that was
+/// scaled while its bias was not.
+fn affine(case: &Case<'_>) -> Vec<Explanation> {
+    let Some(last) = case.dims.len().checked_sub(1) else { return Vec::new() };
     let axis = if case.dims.len() >= 4 { 1 } else { last };
     let groups = Groups::of(case.dims, &[axis]);
     if groups.count < 2 || groups.size < LEAST_MEMBERS || !case.is_finite() {
-        return None;
+        return Vec::new();
     }
     // Count, and the sums of r, c, rr and rc, of the elements that fit.
     let mut sums = vec![[0.0; 5]; groups.count];
@@ -85,33 +89,74 @@ fn affine(case: &Case<'_>) -> Option<Explanation> {
             sums[group].iter_mut().zip([1.0, r, c, r * r, r * c]).for_each(|(sum, one)| *sum += one);
         }
     });
-    let fitted: Option<Vec<[f64; 2]>> = sums
-        .iter()
-        .map(|[n, r, c, rr, rc]| {
-            let (spread, factor) = (rr - r * r / n, (rc - r * c / n) / (rr - r * r / n));
-            (*n >= 4.0 && spread > 0.0).then_some([factor, (c - factor * r) / n])
-        })
-        .collect();
-    let fitted = fitted?;
+    let about = |[n, r, c, rr, rc]: &[f64; 5]| [rc - r * c / n, rr - r * r / n];
+    let enough = |sums: &[f64; 5]| sums[0] >= 4.0 && about(sums)[1] > 0.0;
+    let each = sums.iter().map(|sums| enough(sums).then(|| with_factor(sums, about(sums)[0] / about(sums)[1])));
+    let alone = each.collect::<Option<Vec<[f64; 2]>>>().and_then(|fitted| a_factor_each(case, &groups, axis, &fitted));
+    // Channels that are constant have no factor of their own.
+    let [rc, rr] = sums.iter().filter(|sums| enough(sums)).map(about).fold([0.0; 2], |[rc, rr], one| [rc + one[0], rr + one[1]]);
+    let shared = (rr > 0.0 && sums.iter().all(|sums| sums[0] >= 1.0)).then(|| {
+        let fitted: Vec<[f64; 2]> = sums.iter().map(|sums| with_factor(sums, rc / rr)).collect();
+        one_factor(case, &groups, axis, &fitted)
+    });
+    shared.flatten().into_iter().chain(alone).collect()
+}
+
+/// Of the squared difference, what a prediction leaves.
+fn left_share(case: &Case<'_>, predicted: &[f64]) -> f64 {
+    let left: f64 = predicted.iter().zip(case.candidate).map(|(p, c)| (c - p) * (c - p)).sum();
+    left / energy(&case.difference())
+}
+
+/// A factor and the number that goes with it.
+fn with_factor([n, r, c, ..]: &[f64; 5], factor: f64) -> [f64; 2] {
+    [factor, (c - factor * r) / n]
+}
+
+/// One factor for all channels and a number for each. Where the factor is 1 it is an offset.
+fn one_factor(case: &Case<'_>, groups: &Groups, axis: usize, fitted: &[[f64; 2]]) -> Option<Explanation> {
+    let factor = fitted[0][0];
+    if (factor - 1.0).abs() <= 2.0 * case.noise[0] {
+        return None;
+    }
+    let mut predicted = case.reference.to_vec();
+    groups.visit(|flat, group| predicted[flat] = factor * predicted[flat] + fitted[group][1]);
+    if left_share(case, &predicted) > LEFT {
+        return None;
+    }
+    let numbers = fitted.iter().map(|fit| fit[1]);
+    let offsets = [numbers.clone().fold(f64::INFINITY, f64::min), numbers.fold(f64::NEG_INFINITY, f64::max)];
+    Some(Explanation {
+        kind: "scale",
+        text: format!(
+            "candidate = reference x {} + a number per channel ({}, {} to {}): a weight was scaled and its bias was not",
+            short(factor),
+            groups.said(),
+            short(offsets[0]),
+            short(offsets[1])
+        ),
+        details: json!({"factor": factor, "axis": axis, "offsets": offsets}),
+        class: Class::Mechanism,
+        freedom: 1 + groups.count,
+        predicted: Predicted::Values(predicted),
+    })
+}
+
+fn a_factor_each(case: &Case<'_>, groups: &Groups, axis: usize, fitted: &[[f64; 2]]) -> Option<Explanation> {
     let mut predicted = case.reference.to_vec();
     groups.visit(|flat, group| predicted[flat] = fitted[group][0] * predicted[flat] + fitted[group][1]);
-    let (mut left, mut whole) = (0.0, 0.0);
-    for ((p, r), c) in predicted.iter().zip(case.reference).zip(case.candidate) {
-        left += (c - p) * (c - p);
-        whole += (c - r) * (c - r);
-    }
     let numbers = |which: usize| {
         let of = fitted.iter().map(|fit| fit[which]);
         [of.clone().fold(f64::INFINITY, f64::min), of.fold(f64::NEG_INFINITY, f64::max)]
     };
     let (factors, offsets) = (numbers(0), numbers(1));
     // A few channels are a place.
-    let size = (whole / case.reference.len() as f64).sqrt();
+    let size = rms(&case.difference());
     let changed = fitted.iter().filter(|[factor, offset]| (factor - 1.0).abs() > 2.0 * case.noise[2] || offset.abs() > 0.1 * size).count();
     if (changed as f64) < MOST_CHANGED * groups.count as f64 {
         return None;
     }
-    (left <= LEFT * whole).then(|| Explanation {
+    (left_share(case, &predicted) <= LEFT).then(|| Explanation {
         kind: "channel_scale",
         text: format!(
             "candidate = reference x a factor per channel ({}, {} to {}) + a number per channel ({} to {}): a norm whose statistics are shared \
@@ -210,6 +255,16 @@ mod tests {
         let best = &examine_in(&run, "norm").0.found[0];
         assert!(best.score.proven);
         assert_eq!((best.explanation.kind, best.explanation.details["use"].as_str()), ("channel_scale", Some("1+w")));
+    }
+
+    #[test]
+    fn a_weight_that_is_scaled_beside_its_bias_is_a_scale() {
+        let (product, bias) = (normal(44 * 48, 5), normal(48, 6));
+        let with = |factor: f64| -> Vec<f64> { product.iter().enumerate().map(|(at, y)| factor * y + 0.3 * bias[at % 48]).collect() };
+        for found in [examine_pair(&[4, 11, 48], with(1.0), with(1.07)), examine_noisy(&[4, 11, 48], with(1.0), with(1.07))] {
+            assert_eq!(proven(&found), Some("scale"));
+            assert!((found.found[0].explanation.details["factor"].as_f64().unwrap() - 1.07).abs() < 2e-3);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Elements that share their index along some axes: what one number per channel, per row or per head is fitted to.
 
 use super::sampling::{share, spread};
-use crate::causes::Case;
+use crate::{causes::Case, noise::unit_roundoff};
 
 /// The kept axes give the group of an element, row-major among themselves; along the others it is a member of that group.
 #[derive(Clone, Debug)]
@@ -107,6 +107,10 @@ const SAMPLED_MEMBERS: usize = 32;
 
 /// A group must have so many elements: half are held back, and the rest fit its number.
 const LEAST_MEMBERS: usize = 5;
+/// Where the difference is so far beyond rounding that two numbers are not the same by chance, two are enough: a bias for each image of a batch.
+const LEAST_WITHOUT_NOISE: usize = 2;
+/// Up to this share of the squared difference may be rounding then.
+const NO_NOISE: f64 = 1e-4;
 
 /// Every way to keep one axis, two, all but one and all but two whose groups are large enough to fit a number to each.
 pub(super) fn groupings(case: &Case<'_>) -> Vec<Groups> {
@@ -123,8 +127,11 @@ pub(super) fn groupings(case: &Case<'_>) -> Vec<Groups> {
     sets.retain(|set| !set.is_empty() && set.len() < axes.len());
     sets.sort();
     sets.dedup();
+    let calm = case.dtypes.iter().all(|dtype| unit_roundoff(*dtype).is_some()) && rounding_share(case) <= NO_NOISE;
+    // Of several axes a number for every two values would be half of them.
+    let least = |set: &[usize]| if calm && set.len() == 1 { LEAST_WITHOUT_NOISE } else { LEAST_MEMBERS };
     let mut groupings: Vec<Groups> =
-        sets.iter().map(|set| Groups::of(case.dims, set)).filter(|groups| groups.size >= LEAST_MEMBERS).collect();
+        sets.iter().map(|set| Groups::of(case.dims, set)).filter(|groups| groups.size >= least(groups.kept())).collect();
     groupings.sort_by_key(|groups| groups.count);
     groupings
 }
@@ -192,7 +199,18 @@ pub(super) fn refusal(best: Option<f64>, one: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::Groups;
+    use crate::causes::testing::{examine_noisy, examine_pair, normal, proven};
     use proptest::prelude::*;
+
+    #[test]
+    fn two_rows_tell_a_bias_and_a_weight_where_nothing_is_rounded() {
+        let (reference, bias) = (normal(2 * 96, 1), normal(96, 2));
+        let with = |f: fn(f64, f64) -> f64| -> Vec<f64> { reference.iter().enumerate().map(|(at, r)| f(*r, bias[at % 96])).collect() };
+        assert_eq!(proven(&examine_pair(&[2, 96], reference.clone(), with(|r, b| r + 0.3 * b))), Some("offset"));
+        assert_eq!(proven(&examine_pair(&[2, 96], reference.clone(), with(|r, b| r * (1.0 + 0.3 * b)))), Some("channel_scale"));
+        assert_eq!(proven(&examine_pair(&[2, 96], reference.clone(), normal(2 * 96, 3))), None, "other values");
+        assert_eq!(proven(&examine_noisy(&[2, 96], reference.clone(), with(|r, b| r + 0.02 * b))), None, "nor beside rounding");
+    }
 
     proptest! {
         #[test]

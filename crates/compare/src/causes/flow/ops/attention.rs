@@ -936,41 +936,38 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
     let mut learned = Vec::new();
     let mut possible: HashMap<(usize, Mixed), Could> = HashMap::new();
     let mut weights: HashMap<(usize, usize, Mixed), Option<Weights>> = HashMap::new();
+    let dims = |at: usize| &site.scene.entries()[at].dims;
+    let elements = |at: usize| dims(at).iter().product::<usize>();
     for &q in &near {
-        let dims = &site.scene.entries()[q].dims;
-        let &[ref outer @ .., a, b, _] = &dims[..] else { continue };
-        let batch: usize = outer.iter().product();
-        for (heads, queries) in [(a, b), (b, a)] {
-            let Some(query) = Heads::all(dims, batch, queries, Some(heads)).into_iter().next() else { continue };
+        for Sizes { batch, heads, queries, .. } in readings(dims(q), site.dims()) {
+            let Some(query) = Heads::all(dims(q), batch, queries, Some(heads)).into_iter().next() else { continue };
             let outs = Heads::all(site.dims(), batch, queries, Some(heads));
             for &k in near.iter().filter(|k| **k != q) {
-                for &v in near.iter().filter(|v| **v != q && **v != k && site.scene.entries()[**v].dims == site.scene.entries()[k].dims) {
-                    let of_key = &site.scene.entries()[k].dims;
-                    let &[.., c, d, _] = &of_key[..] else { continue };
-                    for keys in [d, c] {
-                        for key in Heads::all(of_key, batch, keys, None) {
-                            let sizes = Sizes { batch, heads, queries, keys };
-                            let scores = Scores { sizes, query, key };
-                            // Of one key there is nothing to choose.
-                            if keys < 2 || key.size != query.size || heads % key.heads != 0 || scores.work() > MOST_WORK {
-                                continue;
-                            }
-                            for out in outs.iter().filter(|out| out.size == key.size) {
-                                let mixed = Mixed { sizes, value: key, out: *out };
-                                // Whatever the queries and keys are.
-                                let could = possible.entry((v, mixed)).or_insert_with(|| Could::of(site, v, mixed));
-                                let promises = match could {
-                                    Could::Not => false,
-                                    Could::Causal => true,
-                                    Could::Promise(glance) => {
-                                        let known = weights.entry((q, k, mixed));
-                                        let known = known.or_insert_with(|| Weights::of(site, [q, k], scores, mixed));
-                                        known.as_ref().is_some_and(|weights| weights.promise(glance))
-                                    }
-                                };
-                                if promises {
-                                    learned.extend(attention(site, [q, k, v], scores, mixed, could));
+                let &[.., c, d, _] = &dims(k)[..] else { continue };
+                for &v in near.iter().filter(|v| **v != q && **v != k && elements(**v) == elements(k)) {
+                    for (scores, value) in [d, c].into_iter().flat_map(|keys| {
+                        let sizes = Sizes { batch, heads, queries, keys };
+                        keys_and_values(sizes, query, dims(k), dims(v))
+                    }) {
+                        // Of one key there is nothing to choose.
+                        if scores.sizes.keys < 2 || heads % scores.key.heads != 0 || scores.work() > MOST_WORK {
+                            continue;
+                        }
+                        for out in outs.iter().filter(|out| out.size == value.size) {
+                            let mixed = Mixed { sizes: scores.sizes, value, out: *out };
+                            // Whatever the queries and keys are.
+                            let could = possible.entry((v, mixed)).or_insert_with(|| Could::of(site, v, mixed));
+                            let promises = match could {
+                                Could::Not => false,
+                                Could::Causal => true,
+                                Could::Promise(glance) => {
+                                    let known = weights.entry((q, k, mixed));
+                                    let known = known.or_insert_with(|| Weights::of(site, [q, k], scores, mixed));
+                                    known.as_ref().is_some_and(|weights| weights.promise(glance))
                                 }
+                            };
+                            if promises {
+                                learned.extend(attention(site, [q, k, v], scores, mixed, could));
                             }
                         }
                     }
@@ -979,6 +976,35 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
         }
     }
     learned
+}
+
+/// The sizes that queries may have: with their heads apart, or merged where the output has them apart. The keys are not known yet.
+fn readings(of_query: &[usize], of_output: &[usize]) -> Vec<Sizes> {
+    let sizes = |batch: usize, heads: usize, queries: usize| Sizes { batch, heads, queries, keys: 0 };
+    let mut all = Vec::new();
+    if let &[ref outer @ .., a, b, _] = of_query {
+        let batch = outer.iter().product();
+        all.extend([sizes(batch, a, b), sizes(batch, b, a)]);
+    }
+    if let (&[batch, tokens, _], &[same, a, b, _]) = (of_query, of_output)
+        && batch == same
+    {
+        let either = [(a, b), (b, a)].into_iter().filter(|(_, queries)| *queries == tokens);
+        all.extend(either.map(|(heads, queries)| sizes(batch, heads, queries)));
+    }
+    all
+}
+
+/// How keys and values may lie that such queries are held against: alike, or with the heads of one merged.
+fn keys_and_values(sizes: Sizes, query: Heads, of_key: &[usize], of_value: &[usize]) -> Vec<(Scores, Heads)> {
+    let Sizes { batch, heads, keys, .. } = sizes;
+    let ways = |dims: &[usize]| Heads::of_size(dims, batch, keys, query.size, heads).into_iter().filter(|way| !way.is_fused());
+    let mut all = Vec::new();
+    for key in ways(of_key) {
+        let alike = |value: &Heads| if of_key == of_value { *value == key } else { value.heads == key.heads };
+        all.extend(ways(of_value).filter(alike).map(|value| (Scores { sizes, query, key }, value)));
+    }
+    all
 }
 
 /// How values could make an output, whatever the queries and keys are.

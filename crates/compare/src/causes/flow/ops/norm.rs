@@ -89,6 +89,9 @@ fn glimpse(site: &Site<'_>, input: usize, channels: usize) -> Option<Arc<Glimpse
 /// Rows were chosen that are worse than most: so many times the floor of the whole may be left in them.
 const HOPELESS: f64 = 16.0;
 
+/// What rows and channels that are fitted in turn, once each, leave of a norm with another epsilon: more than the rounding of f64.
+const IN_TURN: f64 = 2e-7;
+
 /// Floors that a norm may be off: it rounds a step more than most ops.
 const LOOSENESS: f64 = 1.5;
 
@@ -129,7 +132,8 @@ fn promises(wanted: &Glimpse, given: &Glimpse, centred: bool, floor: f64) -> boo
     // The rounding of a mean that is large beside what rows spread is left when it is subtracted.
     let ratio = |[mean, _, about]: &[f64; 3]| if centred && *about > 0.0 { mean.abs() / about.sqrt() } else { 0.0 };
     let amplified = 1.0 + given.sizes.iter().map(ratio).fold(0.0, f64::max);
-    roughly(apply(normed, &affine, channels).into_iter(), wanted.values.iter().copied(), (HOPELESS * amplified * floor).min(ROUGHLY))
+    let most = (HOPELESS * amplified * floor.max(IN_TURN)).min(ROUGHLY);
+    roughly(apply(normed, &affine, channels).into_iter(), wanted.values.iter().copied(), most)
 }
 
 /// The same of a few channels, roughly: nearly every input is ruled out here.
@@ -268,7 +272,8 @@ fn fitted(site: &Site<'_>, input: usize, loaded: &Arc<Loaded>, channels: usize, 
         looseness,
         off: [0.0; 4],
         on_some_rows: false,
-        borrows: false,
+        // Its weights were learned from what the reference has rounded.
+        borrows: true,
         predict: made(shape, affine),
         variants,
         telling,

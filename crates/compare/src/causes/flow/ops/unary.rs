@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) struct Unary;
 
 /// Caps that people use.
-const CAPS: [f64; 6] = [15.0, 20.0, 30.0, 50.0, 100.0, 5.0];
+const CAPS: [f64; 7] = [15.0, 20.0, 30.0, 50.0, 100.0, 5.0, 10.0];
 
 impl Op for Unary {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
