@@ -29,7 +29,10 @@ const LEAST: f64 = 0.5;
 
 pub fn score(case: &Case<'_>, explanation: &Explanation) -> Score {
     let predicted = match &explanation.predicted {
-        Predicted::Share { explained, proven } => return Score { explained: Some(*explained), left: [0.0; 4], proven: *proven },
+        // Squares of f64 can be beyond f64: such a share is undefined.
+        Predicted::Share { explained, proven } => {
+            return Score { explained: Some(*explained).filter(|share| !share.is_nan()), left: [0.0; 4], proven: *proven };
+        }
         Predicted::Values(values) => values,
     };
     let explained = explained(case, predicted);

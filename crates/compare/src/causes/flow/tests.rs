@@ -888,5 +888,7 @@ fn squares_beyond_f64_are_examined_without_a_panic() {
     reference[7] = 1e300;
     let candidate = map(&reference, |value| value * 1.01 + 0.1);
     let run = [Recorded { name: "x", dims: vec![4, 6], reference, candidate }];
-    assert_eq!(report_as(DType::F64, &run).pairs[0].verdict, Verdict::Diverged);
+    let report = report_as(DType::F64, &run);
+    assert_eq!(report.pairs[0].verdict, Verdict::Diverged);
+    assert!(report.pairs[0].causes.iter().all(|cause| cause.explained.is_none_or(f64::is_finite)), "{:?}", report.pairs[0].causes);
 }
