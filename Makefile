@@ -2,6 +2,8 @@
 CARGO ?= cargo
 # Property tests draw the same cases every time; `make test PROPTEST_RNG_SEED=2` draws others.
 export PROPTEST_RNG_SEED ?= 1
+# torch takes AMX wherever the processor says it has it; on virtual machines that do not let it be used, Python ends with an illegal instruction.
+export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .PHONY: run build test lint docs bench bench-python bench-capture scores fuzz fuzz-build corpus fixtures help ui ui-check e2e python test-frameworks tutorial
 
