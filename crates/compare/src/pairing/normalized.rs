@@ -129,8 +129,10 @@ fn without_prefix(board: &mut Board<'_, '_>, side: usize) {
     if board.free_units(side).is_empty() || board.free_units(other).is_empty() {
         return;
     }
-    let names = |side: usize| board.items(side).iter().map(|item| item.name.as_str());
-    let longest = names(side).reduce(shared_prefix).filter(|_| board.items(side).len() > 1).unwrap_or_default().len();
+    // Without their ranks: `rank0/out.layers.0` and `rank1/out.layers.0` begin with `out.`.
+    let there = &*board;
+    let names = |side: usize| there.all_units(side).map(move |unit| there.unit(side, unit).name.as_str());
+    let longest = names(side).reduce(shared_prefix).filter(|_| board.all_units(side).len() > 1).unwrap_or_default().len();
     let ends = |text: &str| text.match_indices(['.', '/']).map(|(at, _)| at + 1).collect::<Vec<usize>>();
     let first = names(side).next().unwrap_or_default();
     let prefixes: Vec<String> = ends(&first[..longest]).into_iter().map(|end| first[..end].to_owned()).collect();
@@ -160,6 +162,20 @@ mod tests {
         let expected: Vec<String> = plain.iter().zip(&long).map(|(a, b)| format!("{a}={b}")).collect();
         assert_eq!(paired(&[Rule::Normalized], &plain, &long), expected);
         assert_eq!(paired(&[Rule::Normalized], &long, &plain).len(), 3);
+    }
+
+    #[test]
+    fn a_file_in_the_folder_of_every_rank_says_nothing() {
+        let plain = ["layers.0.attn", "layers.0.mlp"];
+        let ranks: Vec<String> = (0..2).flat_map(|rank| plain.map(|name| format!("rank{rank}/acts.{name}"))).collect();
+        let ranks: Vec<&str> = ranks.iter().map(String::as_str).collect();
+        assert_eq!(
+            paired(&[Rule::Normalized], &plain, &ranks),
+            [
+                "layers.0.attn=rank0/acts.layers.0.attn+rank1/acts.layers.0.attn",
+                "layers.0.mlp=rank0/acts.layers.0.mlp+rank1/acts.layers.0.mlp"
+            ]
+        );
     }
 
     #[test]
