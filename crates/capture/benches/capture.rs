@@ -19,7 +19,12 @@ const WIDTH: usize = 96;
 fn layer(x: &mut [f32], weights: &[f32]) {
     let mut y = [0f32; WIDTH];
     for (row, y) in y.iter_mut().enumerate() {
-        *y = weights[row * WIDTH..][..WIDTH].iter().zip(&*x).map(|(w, x)| w * x).sum::<f32>().tanh();
+        *y = weights[row * WIDTH..][..WIDTH]
+            .iter()
+            .zip(&*x)
+            .map(|(w, x)| w * x)
+            .sum::<f32>()
+            .tanh();
     }
     x.copy_from_slice(&y);
 }
@@ -58,7 +63,9 @@ fn best_of(rounds: usize, mut a: impl FnMut(), mut b: impl FnMut()) -> (f64, f64
 }
 
 fn off() {
-    let weights: Vec<f32> = (0..WIDTH * WIDTH).map(|at| (at % 17) as f32 / 100.0 - 0.08).collect();
+    let weights: Vec<f32> = (0..WIDTH * WIDTH)
+        .map(|at| (at % 17) as f32 / 100.0 - 0.08)
+        .collect();
     let run = |model: fn(&mut [f32], &[f32])| {
         let mut x = [0.5f32; WIDTH];
         for _ in 0..20 {
@@ -66,7 +73,10 @@ fn off() {
         }
     };
     let (bare, tapped) = best_of(200, || run(bare), || run(tapped));
-    println!("off      {:>6.2} % more time with taps and spans than without (goal under 1 %)", (tapped / bare - 1.0) * 100.0);
+    println!(
+        "off      {:>6.2} % more time with taps and spans than without (goal under 1 %)",
+        (tapped / bare - 1.0) * 100.0
+    );
 }
 
 /// Buffers to write again and again, each time with something new in front: equal tensors are written once.
@@ -77,7 +87,12 @@ struct Buffers {
 
 impl Buffers {
     fn new(bytes: usize) -> Self {
-        Self { buffers: (0..8).map(|seed| (0..bytes).map(|at| (at * (seed + 7)) as u8).collect()).collect(), stamp: 0 }
+        Self {
+            buffers: (0..8)
+                .map(|seed| (0..bytes).map(|at| (at * (seed + 7)) as u8).collect())
+                .collect(),
+            stamp: 0,
+        }
     }
 
     fn next(&mut self) -> &[u8] {
@@ -104,7 +119,13 @@ fn on(folder: &Path, count: usize, bytes: usize) {
         let mut recorded = |immediate: bool| {
             let took = time(|| {
                 let recorder = Recorder::to(&run);
-                let recorder = if immediate { recorder.immediate() } else { recorder }.start().expect("a run");
+                let recorder = if immediate {
+                    recorder.immediate()
+                } else {
+                    recorder
+                }
+                .start()
+                .expect("a run");
                 for at in 0..count {
                     record(&format!("layers.{at}"), buffers.next()).expect("recorded");
                 }
@@ -118,7 +139,9 @@ fn on(folder: &Path, count: usize, bytes: usize) {
         rounds.0 = rounds.0.min(plain.as_secs_f64());
     }
     let (queue, immediate) = (rounds.0 / rounds.1, rounds.0 / rounds.2);
-    println!("on       {count:>5} x {bytes:>8} bytes: {queue:.2} of plain writing through the queue, {immediate:.2} immediate (goal 0.70)");
+    println!(
+        "on       {count:>5} x {bytes:>8} bytes: {queue:.2} of plain writing through the queue, {immediate:.2} immediate (goal 0.70)"
+    );
 }
 
 fn main() {

@@ -8,8 +8,14 @@
 //!
 //! What a tensor was computed from is told by its memory: [`Traced`] names the record that its input is.
 
-use crate::{CaptureError, DType, Element, Identity, Phase, Recordable, Role, Shape, Span, Tap, is_on, record, wants};
-use candle_core::{CpuStorage, CustomOp1, Device, DeviceLocation, Error, Layout, Module, Result, Storage, Tensor, backprop::GradStore};
+use crate::{
+    CaptureError, DType, Element, Identity, Phase, Recordable, Role, Shape, Span, Tap, is_on,
+    record, wants,
+};
+use candle_core::{
+    CpuStorage, CustomOp1, Device, DeviceLocation, Error, Layout, Module, Result, Storage, Tensor,
+    backprop::GradStore,
+};
 use candle_nn::{VarBuilder, VarMap, var_builder::SimpleBackend};
 use std::{
     borrow::Cow,
@@ -50,16 +56,34 @@ impl Recordable for Tensor {
     }
 
     fn shape(&self) -> Shape {
-        self.dims().iter().map(|dim| *dim as u64).collect::<Vec<_>>().into()
+        self.dims()
+            .iter()
+            .map(|dim| *dim as u64)
+            .collect::<Vec<_>>()
+            .into()
     }
 
-    fn with_values(&self, use_values: &mut dyn FnMut(&[u8])) -> std::result::Result<(), CaptureError> {
-        let failed = |error: Error| CaptureError::Values { name: String::new(), what: error.to_string() };
+    fn with_values(
+        &self,
+        use_values: &mut dyn FnMut(&[u8]),
+    ) -> std::result::Result<(), CaptureError> {
+        let failed = |error: Error| CaptureError::Values {
+            name: String::new(),
+            what: error.to_string(),
+        };
         if let Some(read) = on_cpu(self, use_values) {
             return read;
         }
-        let near = self.to_device(&Device::Cpu).and_then(|near| near.contiguous()).map_err(failed)?;
-        let unreadable = || Err(CaptureError::Values { name: String::new(), what: format!("no bytes of a {:?} tensor", near.dtype()) });
+        let near = self
+            .to_device(&Device::Cpu)
+            .and_then(|near| near.contiguous())
+            .map_err(failed)?;
+        let unreadable = || {
+            Err(CaptureError::Values {
+                name: String::new(),
+                what: format!("no bytes of a {:?} tensor", near.dtype()),
+            })
+        };
         on_cpu(&near, use_values).unwrap_or_else(unreadable)
     }
 
@@ -67,10 +91,16 @@ impl Recordable for Tensor {
         let (storage, _) = self.storage_and_layout();
         let bytes = match &*storage {
             Storage::Cpu(cpu) => cpu_bytes(cpu),
-            Storage::Cuda(_) | Storage::Metal(_) => self.elem_count() * Tensor::dtype(self).size_in_bytes(),
+            Storage::Cuda(_) | Storage::Metal(_) => {
+                self.elem_count() * Tensor::dtype(self).size_in_bytes()
+            }
         };
         // Without the graph behind it: only the memory is held.
-        Some(Identity { storage: std::ptr::from_ref(&*storage).addr(), bytes: bytes as u64, hold: Box::new(self.detach()) })
+        Some(Identity {
+            storage: std::ptr::from_ref(&*storage).addr(),
+            bytes: bytes as u64,
+            hold: Box::new(self.detach()),
+        })
     }
 
     fn device(&self) -> Option<Cow<'static, str>> {
@@ -83,10 +113,15 @@ impl Recordable for Tensor {
 }
 
 /// `None` unless the values lie in this process's memory, row-major.
-fn on_cpu(tensor: &Tensor, use_values: &mut dyn FnMut(&[u8])) -> Option<std::result::Result<(), CaptureError>> {
+fn on_cpu(
+    tensor: &Tensor,
+    use_values: &mut dyn FnMut(&[u8]),
+) -> Option<std::result::Result<(), CaptureError>> {
     let (storage, layout) = tensor.storage_and_layout();
     let (start, end) = layout.contiguous_offsets()?;
-    let Storage::Cpu(cpu) = &*storage else { return None };
+    let Storage::Cpu(cpu) = &*storage else {
+        return None;
+    };
     match cpu {
         CpuStorage::U8(values) => use_values(values.get(start..end)?),
         CpuStorage::U32(values) => use_values(&Element::le_bytes(values.get(start..end)?)),
@@ -98,7 +133,11 @@ fn on_cpu(tensor: &Tensor, use_values: &mut dyn FnMut(&[u8])) -> Option<std::res
         CpuStorage::F32(values) => use_values(&Element::le_bytes(values.get(start..end)?)),
         CpuStorage::F64(values) => use_values(&Element::le_bytes(values.get(start..end)?)),
         CpuStorage::F8E4M3(values) => {
-            let bits: Vec<u8> = values.get(start..end)?.iter().map(|value| value.to_bits()).collect();
+            let bits: Vec<u8> = values
+                .get(start..end)?
+                .iter()
+                .map(|value| value.to_bits())
+                .collect();
             use_values(&bits);
         }
         CpuStorage::F8E8M0(values) => use_values(values.get(start..end)?),
@@ -158,7 +197,10 @@ impl TapExt for Tensor {
         }
         let name = crate::span::join(name);
         if !Tensor::device(&self).is_cpu() {
-            crate::note(&name, "its gradient cannot be recorded: candle's identity operation runs on the CPU only")?;
+            crate::note(
+                &name,
+                "its gradient cannot be recorded: candle's identity operation runs on the CPU only",
+            )?;
             return Ok(self);
         }
         self.contiguous()?.apply_op1(GradientTap { name })
@@ -204,20 +246,33 @@ impl CustomOp1 for GradientTap {
         "twinscope-gradient-tap"
     }
 
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, candle_core::Shape)> {
-        let Some((start, end)) = layout.contiguous_offsets() else { candle_core::bail!("`{}` is not contiguous", self.name) };
+    fn cpu_fwd(
+        &self,
+        storage: &CpuStorage,
+        layout: &Layout,
+    ) -> Result<(CpuStorage, candle_core::Shape)> {
+        let Some((start, end)) = layout.contiguous_offsets() else {
+            candle_core::bail!("`{}` is not contiguous", self.name)
+        };
         let copy = match storage {
             CpuStorage::BF16(values) => CpuStorage::BF16(values[start..end].to_vec()),
             CpuStorage::F16(values) => CpuStorage::F16(values[start..end].to_vec()),
             CpuStorage::F32(values) => CpuStorage::F32(values[start..end].to_vec()),
             CpuStorage::F64(values) => CpuStorage::F64(values[start..end].to_vec()),
-            _ => candle_core::bail!("`{}`: only floating-point tensors have gradients to tap", self.name),
+            _ => candle_core::bail!(
+                "`{}`: only floating-point tensors have gradients to tap",
+                self.name
+            ),
         };
         Ok((copy, layout.shape().clone()))
     }
 
     fn bwd(&self, _arg: &Tensor, _res: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        Tap::new(&self.name).absolute().role(Role::Gradient).phase(Phase::Backward).record(gradient)?;
+        Tap::new(&self.name)
+            .absolute()
+            .role(Role::Gradient)
+            .phase(Phase::Backward)
+            .record(gradient)?;
         Ok(Some(gradient.clone()))
     }
 }
@@ -232,7 +287,10 @@ pub struct Traced<M> {
 impl<M> Traced<M> {
     /// `path` is the module's full path: what `vb.prefix()` says where it is made.
     pub fn new(path: impl Into<String>, inner: M) -> Self {
-        Self { inner, path: path.into() }
+        Self {
+            inner,
+            path: path.into(),
+        }
     }
 
     pub fn path(&self) -> &str {
@@ -260,8 +318,17 @@ impl<M: Module> Module for Traced<M> {
         let span = Span::at(self.path.clone());
         let output = self.inner.forward(input)?;
         drop(span);
-        let class = std::any::type_name::<M>().rsplit("::").next().unwrap_or_default();
-        Tap::new(&self.path).absolute().role(Role::Output).phase(Phase::Forward).class(class).from(input).record(&output)?;
+        let class = std::any::type_name::<M>()
+            .rsplit("::")
+            .next()
+            .unwrap_or_default();
+        Tap::new(&self.path)
+            .absolute()
+            .role(Role::Output)
+            .phase(Phase::Forward)
+            .class(class)
+            .from(input)
+            .record(&output)?;
         Ok(output)
     }
 }
@@ -269,8 +336,19 @@ impl<M: Module> Module for Traced<M> {
 /// A `VarBuilder` that records every weight it hands out, once, under its full name.
 pub fn weights(vb: VarBuilder<'_>) -> VarBuilder<'_> {
     let (prefix, dtype, device) = (vb.prefix(), vb.dtype(), vb.device().clone());
-    let recorded = VarBuilder::from_backend(Box::new(Weights { inner: vb.root(), seen: Mutex::default() }), dtype, device);
-    if prefix.is_empty() { recorded } else { recorded.set_prefix(prefix) }
+    let recorded = VarBuilder::from_backend(
+        Box::new(Weights {
+            inner: vb.root(),
+            seen: Mutex::default(),
+        }),
+        dtype,
+        device,
+    );
+    if prefix.is_empty() {
+        recorded
+    } else {
+        recorded.set_prefix(prefix)
+    }
 }
 
 struct Weights<'a> {
@@ -281,7 +359,13 @@ struct Weights<'a> {
 impl Weights<'_> {
     fn recorded(&self, name: &str, weight: Result<Tensor>) -> Result<Tensor> {
         let weight = weight?;
-        if is_on() && self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned()) {
+        if is_on()
+            && self
+                .seen
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(name.to_owned())
+        {
             record_weight(name, &weight)?;
         }
         Ok(weight)
@@ -289,8 +373,18 @@ impl Weights<'_> {
 }
 
 impl SimpleBackend for Weights<'_> {
-    fn get(&self, shape: candle_core::Shape, name: &str, hint: candle_nn::Init, dtype: candle_core::DType, _: &Device) -> Result<Tensor> {
-        self.recorded(name, self.inner.get_with_hints_dtype(shape, name, hint, dtype))
+    fn get(
+        &self,
+        shape: candle_core::Shape,
+        name: &str,
+        hint: candle_nn::Init,
+        dtype: candle_core::DType,
+        _: &Device,
+    ) -> Result<Tensor> {
+        self.recorded(
+            name,
+            self.inner.get_with_hints_dtype(shape, name, hint, dtype),
+        )
     }
 
     fn get_unchecked(&self, name: &str, dtype: candle_core::DType, _: &Device) -> Result<Tensor> {
@@ -303,7 +397,11 @@ impl SimpleBackend for Weights<'_> {
 }
 
 fn record_weight(name: &str, weight: &Tensor) -> Result<()> {
-    Ok(Tap::new(name).absolute().role(Role::Weight).phase(Phase::Weights).record(weight)?)
+    Ok(Tap::new(name)
+        .absolute()
+        .role(Role::Weight)
+        .phase(Phase::Weights)
+        .record(weight)?)
 }
 
 /// Records all variables of a map, in the order of their names.
@@ -311,7 +409,9 @@ pub fn record_weights(weights: &VarMap) -> Result<()> {
     if !is_on() {
         return Ok(());
     }
-    named(weights).iter().try_for_each(|(name, weight)| record_weight(name, weight))
+    named(weights)
+        .iter()
+        .try_for_each(|(name, weight)| record_weight(name, weight))
 }
 
 /// Records the gradient of every variable that has one, in the order of their names.
@@ -319,22 +419,40 @@ pub fn gradients(gradients: &GradStore, weights: &VarMap) -> Result<()> {
     if !is_on() {
         return Ok(());
     }
-    gradients_of(gradients, named(weights).iter().map(|(name, weight)| (name.as_str(), weight)))
+    gradients_of(
+        gradients,
+        named(weights)
+            .iter()
+            .map(|(name, weight)| (name.as_str(), weight)),
+    )
 }
 
 /// Records the gradients of these tensors, where there are any.
-pub fn gradients_of<'a>(gradients: &GradStore, tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
+pub fn gradients_of<'a>(
+    gradients: &GradStore,
+    tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+) -> Result<()> {
     for (name, tensor) in tensors {
         if let Some(gradient) = gradients.get(tensor) {
-            Tap::new(name).absolute().role(Role::WeightGradient).phase(Phase::Backward).record(gradient)?;
+            Tap::new(name)
+                .absolute()
+                .role(Role::WeightGradient)
+                .phase(Phase::Backward)
+                .record(gradient)?;
         }
     }
     Ok(())
 }
 
 fn named(weights: &VarMap) -> Vec<(String, Tensor)> {
-    let data = weights.data().lock().unwrap_or_else(PoisonError::into_inner);
-    let mut named: Vec<(String, Tensor)> = data.iter().map(|(name, weight)| (name.clone(), weight.as_tensor().clone())).collect();
+    let data = weights
+        .data()
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let mut named: Vec<(String, Tensor)> = data
+        .iter()
+        .map(|(name, weight)| (name.clone(), weight.as_tensor().clone()))
+        .collect();
     named.sort_by(|(a, _), (b, _)| a.cmp(b));
     named
 }
@@ -383,7 +501,11 @@ pub mod nn {
     }
 
     /// `candle_nn::layer_norm`, recorded.
-    pub fn layer_norm<C: Into<candle_nn::LayerNormConfig>>(size: usize, config: C, vb: VarBuilder<'_>) -> Result<LayerNorm> {
+    pub fn layer_norm<C: Into<candle_nn::LayerNormConfig>>(
+        size: usize,
+        config: C,
+        vb: VarBuilder<'_>,
+    ) -> Result<LayerNorm> {
         let path = vb.prefix();
         Ok(Traced::new(path, candle_nn::layer_norm(size, config, vb)?))
     }

@@ -9,7 +9,14 @@ use std::{
 /// one machine share a time line.
 pub fn now_ns() -> u64 {
     static START: OnceLock<(Instant, u64)> = OnceLock::new();
-    let (instant, epoch) =
-        START.get_or_init(|| (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64));
+    let (instant, epoch) = START.get_or_init(|| {
+        (
+            Instant::now(),
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_nanos() as u64,
+        )
+    });
     epoch + instant.elapsed().as_nanos() as u64
 }

@@ -7,13 +7,27 @@ use std::{io, path::PathBuf};
 #[non_exhaustive]
 pub enum CaptureError {
     #[error("cannot write the run: `{}`: {what}", .path.display())]
-    Io { path: PathBuf, kind: io::ErrorKind, what: String },
+    Io {
+        path: PathBuf,
+        kind: io::ErrorKind,
+        what: String,
+    },
     #[error("the disk is full: `{}` could not take {needed} more bytes ({what})", .path.display())]
-    Full { path: PathBuf, needed: u64, what: String },
+    Full {
+        path: PathBuf,
+        needed: u64,
+        what: String,
+    },
     #[error("`{}` already holds a run", .path.display())]
     Exists { path: PathBuf },
     #[error("`{name}` is {dtype} {shape:?}, which takes {expected} bytes, but {found} were given")]
-    Length { name: String, dtype: String, shape: Vec<u64>, expected: u64, found: u64 },
+    Length {
+        name: String,
+        dtype: String,
+        shape: Vec<u64>,
+        expected: u64,
+        found: u64,
+    },
     #[error("`{name}` has the shape {shape:?}, which no memory holds")]
     Shape { name: String, shape: Vec<u64> },
     #[error("`{name}`: its values cannot be read: {what}")]
@@ -33,7 +47,9 @@ impl CaptureError {
         let (path, what) = (path.to_owned(), error.to_string());
         // EFBIG (a limit on file sizes) and EDQUOT end a capture like ENOSPC does: no further byte fits.
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge | io::ErrorKind::QuotaExceeded => Self::Full { path, needed, what },
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::FileTooLarge
+            | io::ErrorKind::QuotaExceeded => Self::Full { path, needed, what },
             kind => Self::Io { path, kind, what },
         }
     }
@@ -41,12 +57,20 @@ impl CaptureError {
     /// One next step for the user, or nothing when we have none to offer.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Full { .. } => Some("record less (include, exclude, steps, every) or into a folder on a larger disk"),
+            Self::Full { .. } => Some(
+                "record less (include, exclude, steps, every) or into a folder on a larger disk",
+            ),
             Self::Exists { .. } => Some("name another folder, or ask for `overwrite`"),
             Self::Length { .. } => Some("hand over the row-major bytes of the whole tensor"),
             Self::Busy { .. } => Some("drop the first recorder before starting the next"),
-            Self::Rank { .. } => Some("set RANK and WORLD_SIZE to numbers, or name the rank in the code"),
-            Self::Io { .. } | Self::Shape { .. } | Self::Values { .. } | Self::Order { .. } | Self::Stopped => None,
+            Self::Rank { .. } => {
+                Some("set RANK and WORLD_SIZE to numbers, or name the rank in the code")
+            }
+            Self::Io { .. }
+            | Self::Shape { .. }
+            | Self::Values { .. }
+            | Self::Order { .. }
+            | Self::Stopped => None,
         }
     }
 }

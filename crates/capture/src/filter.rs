@@ -63,7 +63,11 @@ impl Filter {
     }
 
     pub(crate) fn takes_step(&self, step: u64) -> bool {
-        let inside = self.steps.is_empty() || self.steps.iter().any(|(first, end)| (*first..*end).contains(&step));
+        let inside = self.steps.is_empty()
+            || self
+                .steps
+                .iter()
+                .any(|(first, end)| (*first..*end).contains(&step));
         inside && self.every_step.is_none_or(|n| step.is_multiple_of(n))
     }
 
@@ -79,7 +83,8 @@ impl Filter {
 
 /// Whether the whole name matches. Linear in the name for each `*`: the last one seen is where it goes on after a mismatch.
 fn matches(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
@@ -107,12 +112,22 @@ mod tests {
 
     #[test]
     fn a_star_is_any_text_and_the_whole_name_must_match() {
-        for (pattern, name) in
-            [("*", ""), ("encoder.**", "encoder.layer.0"), ("*attn*", "layers.0.attn.q"), ("a?c", "abc"), ("*.0.*.q", "l.0.1.0.x.q")]
-        {
+        for (pattern, name) in [
+            ("*", ""),
+            ("encoder.**", "encoder.layer.0"),
+            ("*attn*", "layers.0.attn.q"),
+            ("a?c", "abc"),
+            ("*.0.*.q", "l.0.1.0.x.q"),
+        ] {
             assert!(matches(pattern, name), "{pattern} {name}");
         }
-        for (pattern, name) in [("", "a"), ("encoder", "encoder.layer"), ("a?c", "ac"), ("*.q", "x.q.k"), ("layers.1", "layers.10")] {
+        for (pattern, name) in [
+            ("", "a"),
+            ("encoder", "encoder.layer"),
+            ("a?c", "ac"),
+            ("*.q", "x.q.k"),
+            ("layers.1", "layers.10"),
+        ] {
             assert!(!matches(pattern, name), "{pattern} {name}");
         }
     }
@@ -134,6 +149,11 @@ mod tests {
         filter.steps(2..=4);
         filter.steps(10..);
         filter.every_step(2);
-        assert_eq!((0..14).filter(|step| filter.takes_step(*step)).collect::<Vec<_>>(), [2, 4, 10, 12]);
+        assert_eq!(
+            (0..14)
+                .filter(|step| filter.takes_step(*step))
+                .collect::<Vec<_>>(),
+            [2, 4, 10, 12]
+        );
     }
 }

@@ -28,7 +28,13 @@ struct Held {
 
 impl Flow {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { records: HashMap::new(), held: VecDeque::new(), bytes: 0, limit, weights: HashMap::new() }
+        Self {
+            records: HashMap::new(),
+            held: VecDeque::new(),
+            bytes: 0,
+            limit,
+            weights: HashMap::new(),
+        }
     }
 
     /// The record in this memory, if it is still known.
@@ -46,15 +52,26 @@ impl Flow {
     }
 
     pub(crate) fn remember(&mut self, identity: Identity, i: u64) {
-        let Identity { storage, bytes, hold } = identity;
+        let Identity {
+            storage,
+            bytes,
+            hold,
+        } = identity;
         if bytes > self.limit {
             return;
         }
         self.records.insert(storage, i);
-        self.held.push_back(Held { storage, i, bytes, _hold: hold });
+        self.held.push_back(Held {
+            storage,
+            i,
+            bytes,
+            _hold: hold,
+        });
         self.bytes += bytes;
         while self.bytes > self.limit {
-            let Some(oldest) = self.held.pop_front() else { break };
+            let Some(oldest) = self.held.pop_front() else {
+                break;
+            };
             self.bytes -= oldest.bytes;
             if self.records.get(&oldest.storage) == Some(&oldest.i) {
                 self.records.remove(&oldest.storage);
@@ -74,7 +91,11 @@ mod tests {
     use super::*;
 
     fn identity(storage: usize, bytes: u64) -> Identity {
-        Identity { storage, bytes, hold: Box::new(()) }
+        Identity {
+            storage,
+            bytes,
+            hold: Box::new(()),
+        }
     }
 
     #[test]
@@ -84,7 +105,10 @@ mod tests {
         flow.remember(identity(2, 40), 1);
         assert_eq!((flow.record_at(1), flow.record_at(2)), (Some(0), Some(1)));
         flow.remember(identity(3, 10), 2);
-        assert_eq!((flow.record_at(1), flow.record_at(2), flow.record_at(3)), (None, Some(1), Some(2)));
+        assert_eq!(
+            (flow.record_at(1), flow.record_at(2), flow.record_at(3)),
+            (None, Some(1), Some(2))
+        );
         flow.remember(identity(4, 101), 3);
         assert_eq!(flow.record_at(4), None);
     }

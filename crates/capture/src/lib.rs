@@ -24,7 +24,11 @@ pub mod writer;
 
 pub use error::CaptureError;
 pub use recordable::{Element, Identity, Recordable};
-pub use recorder::{Builder, OnFailure, Recorder, Tap, flush, is_on, memory_sample, note, record, step, wants};
+pub use recorder::{
+    Builder, OnFailure, Recorder, Tap, flush, is_on, memory_sample, note, record, step, wants,
+};
 pub use span::{Span, span};
 pub use twinscope_tensor::{DType, Shape};
-pub use writer::{MemorySample, Phase, Rank, Record, Role, RunInfo, RunWriter, SpanRecord, Summary, SyncPolicy};
+pub use writer::{
+    MemorySample, Phase, Rank, Record, Role, RunInfo, RunWriter, SpanRecord, Summary, SyncPolicy,
+};

@@ -100,8 +100,19 @@ pub fn counted() -> Option<MemorySample> {
 pub fn sample() -> MemorySample {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kilobytes = |key: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        line.trim()
+            .strip_suffix("kB")?
+            .trim()
+            .parse::<u64>()
+            .ok()
+            .map(|kb| kb * 1024)
     };
-    MemorySample { resident: kilobytes("VmRSS"), resident_peak: kilobytes("VmHWM"), ..counted().unwrap_or_default() }
+    MemorySample {
+        resident: kilobytes("VmRSS"),
+        resident_peak: kilobytes("VmHWM"),
+        ..counted().unwrap_or_default()
+    }
 }

@@ -6,7 +6,9 @@
 //! Long before that bound fresh memory is what costs: the first touch of a page takes longer than copying into it. So whoever outruns the writer by
 //! some megabytes waits a moment for buffers to come back, and takes fresh ones only when they do not, because the disk is slow.
 
-use crate::{CaptureError, MemorySample, OnFailure, Record, RunWriter, SpanRecord, Summary, writer::hash_of};
+use crate::{
+    CaptureError, MemorySample, OnFailure, Record, RunWriter, SpanRecord, Summary, writer::hash_of,
+};
 use serde_json::Value;
 use std::{
     collections::VecDeque,
@@ -28,8 +30,16 @@ const PATIENCE: Duration = Duration::from_millis(8);
 /// What is written.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Tensor { i: u64, record: Record, values: Values },
-    WithoutValues { i: u64, record: Record, why: CaptureError },
+    Tensor {
+        i: u64,
+        record: Record,
+        values: Values,
+    },
+    WithoutValues {
+        i: u64,
+        record: Record,
+        why: CaptureError,
+    },
     Step,
     Span(SpanRecord),
     Memory(String, MemorySample),
@@ -94,7 +104,10 @@ impl Shared {
     /// Waits until something was written.
     fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.waiting += 1;
-        let mut state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self
+            .drained
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
         state
     }
@@ -117,7 +130,11 @@ impl Shared {
                 return state;
             }
             state.patient.push(calm);
-            state = self.calm.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .calm
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
             if let Some(at) = state.patient.iter().position(|bytes| *bytes == calm) {
                 state.patient.swap_remove(at);
             }
@@ -135,7 +152,11 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn start(writer: RunWriter, limit: u64, on_failure: OnFailure) -> Result<Self, CaptureError> {
+    pub(crate) fn start(
+        writer: RunWriter,
+        limit: u64,
+        on_failure: OnFailure,
+    ) -> Result<Self, CaptureError> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             filled: Condvar::new(),
@@ -152,7 +173,10 @@ impl Queue {
                 write_all(&theirs, writer, on_failure)
             })
             .map_err(|error| CaptureError::io(&path, &error, 0))?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     /// An empty buffer for so many bytes.
@@ -160,7 +184,8 @@ impl Queue {
         let mut state = self.shared.be_patient(self.shared.lock(), bytes as u64);
         let busy = state.bytes >= self.shared.near(bytes as u64) / 4;
         // The one used last is the one that the processor still has at hand.
-        let fits = |spare: &Vec<u8>| spare.capacity() >= bytes && spare.capacity() / 4 <= bytes.max(4096);
+        let fits =
+            |spare: &Vec<u8>| spare.capacity() >= bytes && spare.capacity() / 4 <= bytes.max(4096);
         let fitting = state.spare.iter().rev().take(LOOK_AT).position(fits);
         let spare = fitting.and_then(|back| {
             let at = state.spare.len() - 1 - back;
@@ -176,11 +201,19 @@ impl Queue {
                 Vec::with_capacity(bytes)
             }
         };
-        Values { bytes, busy, hash: None }
+        Values {
+            bytes,
+            busy,
+            hash: None,
+        }
     }
 
     /// Waits for room, then takes the next number.
-    pub(crate) fn tensor(&self, record: Record, mut values: Result<Values, CaptureError>) -> Result<u64, CaptureError> {
+    pub(crate) fn tensor(
+        &self,
+        record: Record,
+        mut values: Result<Values, CaptureError>,
+    ) -> Result<u64, CaptureError> {
         if let Ok(values) = &mut values
             && values.busy
         {
@@ -229,7 +262,11 @@ impl Queue {
 
     /// Writes what waits and closes the run. The second call has nothing to say.
     pub(crate) fn finish(&self) -> Option<Result<Summary, CaptureError>> {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
         self.shared.lock().closed = true;
         self.shared.filled.notify_one();
         Some(thread.join().unwrap_or(Err(CaptureError::Stopped)))
@@ -250,7 +287,11 @@ impl Drop for Gone {
     }
 }
 
-fn write_all(shared: &Shared, mut writer: RunWriter, on_failure: OnFailure) -> Result<Summary, CaptureError> {
+fn write_all(
+    shared: &Shared,
+    mut writer: RunWriter,
+    on_failure: OnFailure,
+) -> Result<Summary, CaptureError> {
     let mut told = false;
     while let Some(event) = next(shared) {
         let (written, values) = write(&mut writer, event);
@@ -271,8 +312,13 @@ fn write_all(shared: &Shared, mut writer: RunWriter, on_failure: OnFailure) -> R
 
 /// The one line a user sees while the model goes on.
 pub(crate) fn tell(error: &CaptureError) {
-    let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
-    eprintln!("twinscope-capture: {error}: tensors are missing from the run from here on, the model goes on{hint}");
+    let hint = error
+        .hint()
+        .map(|hint| format!("; {hint}"))
+        .unwrap_or_default();
+    eprintln!(
+        "twinscope-capture: {error}: tensors are missing from the run from here on, the model goes on{hint}"
+    );
 }
 
 fn next(shared: &Shared) -> Option<Event> {
@@ -286,18 +332,27 @@ fn next(shared: &Shared) -> Option<Event> {
             return None;
         }
         state.idle = true;
-        state = shared.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state = shared
+            .filled
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner);
         state.idle = false;
     }
 }
 
 pub(crate) fn write(writer: &mut RunWriter, event: Event) -> (Result<(), CaptureError>, Vec<u8>) {
     let written = match event {
-        Event::Tensor { i, record, values: Values { bytes, hash, .. } } => {
+        Event::Tensor {
+            i,
+            record,
+            values: Values { bytes, hash, .. },
+        } => {
             let hash = hash.unwrap_or_else(|| hash_of(&bytes));
             return (writer.tensor_hashed(i, &record, &bytes, hash), bytes);
         }
-        Event::WithoutValues { i, record, why } => writer.tensor_without_values(Some(i), &record, &why.to_string()).and(Err(why)),
+        Event::WithoutValues { i, record, why } => writer
+            .tensor_without_values(Some(i), &record, &why.to_string())
+            .and(Err(why)),
         Event::Step => writer.step(),
         Event::Span(span) => writer.span(&span),
         Event::Memory(name, sample) => writer.memory(&name, &sample),
@@ -317,7 +372,9 @@ fn done(shared: &Shared, mut values: Vec<u8>) {
         state.spare_bytes += capacity;
         state.spare.push_back(values);
         while state.spare_bytes > shared.limit / 2 || state.spare.len() > MOST_SPARE {
-            let Some(oldest) = state.spare.pop_front() else { break };
+            let Some(oldest) = state.spare.pop_front() else {
+                break;
+            };
             state.spare_bytes -= oldest.capacity() as u64;
         }
     }

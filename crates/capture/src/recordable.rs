@@ -86,7 +86,20 @@ macro_rules! elements {
         }
     )* };
 }
-elements!(u8 = U8, i8 = I8, u16 = U16, i16 = I16, u32 = U32, i32 = I32, u64 = U64, i64 = I64, f16 = F16, bf16 = Bf16, f32 = F32, f64 = F64);
+elements!(
+    u8 = U8,
+    i8 = I8,
+    u16 = U16,
+    i16 = I16,
+    u32 = U32,
+    i32 = I32,
+    u64 = U64,
+    i64 = I64,
+    f16 = F16,
+    bf16 = Bf16,
+    f32 = F32,
+    f64 = F64
+);
 
 impl sealed::Sealed for bool {}
 impl Element for bool {
@@ -105,7 +118,11 @@ impl<T: Element> Recordable for (&[T], &[usize]) {
     }
 
     fn shape(&self) -> Shape {
-        self.1.iter().map(|dim| *dim as u64).collect::<Vec<_>>().into()
+        self.1
+            .iter()
+            .map(|dim| *dim as u64)
+            .collect::<Vec<_>>()
+            .into()
     }
 
     fn with_values(&self, use_values: &mut dyn FnMut(&[u8])) -> Result<(), CaptureError> {
@@ -155,9 +172,13 @@ impl Recordable for View {
     }
 
     fn with_values(&self, use_values: &mut dyn FnMut(&[u8])) -> Result<(), CaptureError> {
-        let unreadable = |what: String| CaptureError::Values { name: String::new(), what };
+        let unreadable = |what: String| CaptureError::Values {
+            name: String::new(),
+            what,
+        };
         let mut scratch = Vec::new();
-        let count = usize::try_from(self.len()).map_err(|_| unreadable(format!("{} elements", self.len())))?;
+        let count = usize::try_from(self.len())
+            .map_err(|_| unreadable(format!("{} elements", self.len())))?;
         use_values(self.chunk(0, count, &mut scratch));
         self.check().map_err(|error| unreadable(error.to_string()))
     }

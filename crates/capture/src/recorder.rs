@@ -4,7 +4,8 @@
 //! Without a recorder each of them is one relaxed atomic load.
 
 use crate::{
-    CaptureError, Identity, Rank, Record, Recordable, Role, RunInfo, RunWriter, Summary, SyncPolicy,
+    CaptureError, Identity, Rank, Record, Recordable, Role, RunInfo, RunWriter, Summary,
+    SyncPolicy,
     filter::Filter,
     flow::Flow,
     queue::{self, Event, Queue},
@@ -64,7 +65,10 @@ impl Recorder {
 
     fn end(&self) -> Option<Result<Summary, CaptureError>> {
         let mut current = SESSION.write().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &self.session)) {
+        if current
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, &self.session))
+        {
             ON.store(false, Ordering::SeqCst);
             *current = None;
         }
@@ -237,7 +241,9 @@ impl Builder {
     pub fn start(self) -> Result<Recorder, CaptureError> {
         let mut current = SESSION.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = current.as_ref() {
-            return Err(CaptureError::Busy { path: other.run.clone() });
+            return Err(CaptureError::Busy {
+                path: other.run.clone(),
+            });
         }
         let session = Arc::new(self.session()?);
         *current = Some(Arc::clone(&session));
@@ -286,7 +292,10 @@ pub fn is_on() -> bool {
 
 #[cold]
 pub(crate) fn session() -> Option<Arc<Session>> {
-    SESSION.read().unwrap_or_else(PoisonError::into_inner).clone()
+    SESSION
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
 }
 
 /// Records a tensor under this name, behind the names of the spans that are open.
@@ -306,7 +315,11 @@ pub(crate) fn session() -> Option<Arc<Session>> {
 /// ```
 #[inline]
 pub fn record<T: Recordable + ?Sized>(name: &str, tensor: &T) -> Result<(), CaptureError> {
-    if is_on() { Tap::new(name).record(tensor) } else { Ok(()) }
+    if is_on() {
+        Tap::new(name).record(tensor)
+    } else {
+        Ok(())
+    }
 }
 
 /// The next step begins: the next token, the next batch.
@@ -324,7 +337,9 @@ pub fn note(name: &str, value: impl Into<Value>) -> Result<(), CaptureError> {
     if !is_on() {
         return Ok(());
     }
-    session().map_or(Ok(()), |session| session.event(Event::Note(name.to_owned(), value.into())))
+    session().map_or(Ok(()), |session| {
+        session.event(Event::Note(name.to_owned(), value.into()))
+    })
 }
 
 /// Keeps how much memory the process uses now.
@@ -333,7 +348,9 @@ pub fn memory_sample() -> Result<(), CaptureError> {
     if !is_on() {
         return Ok(());
     }
-    session().map_or(Ok(()), |session| session.event(Event::Memory(span::path(), crate::memory::sample())))
+    session().map_or(Ok(()), |session| {
+        session.event(Event::Memory(span::path(), crate::memory::sample()))
+    })
 }
 
 /// Waits until everything recorded so far is in the files.
@@ -362,7 +379,11 @@ pub struct Tap {
 impl Tap {
     pub fn new(name: impl Into<String>) -> Self {
         // What it is made of is asked of the tensor when there is one.
-        Self { record: Record::new(name, twinscope_tensor::DType::U8, Vec::new()), absolute: false, from: Vec::new() }
+        Self {
+            record: Record::new(name, twinscope_tensor::DType::U8, Vec::new()),
+            absolute: false,
+            from: Vec::new(),
+        }
     }
 
     /// The name is the full path: open spans are not put in front.
@@ -428,11 +449,16 @@ impl Tap {
     }
 
     /// The record's number, for [`Tap::from_record`]; `None` when it was not recorded.
-    pub fn record_numbered<T: Recordable + ?Sized>(self, tensor: &T) -> Result<Option<u64>, CaptureError> {
+    pub fn record_numbered<T: Recordable + ?Sized>(
+        self,
+        tensor: &T,
+    ) -> Result<Option<u64>, CaptureError> {
         if !is_on() {
             return Ok(None);
         }
-        let Some(session) = session() else { return Ok(None) };
+        let Some(session) = session() else {
+            return Ok(None);
+        };
         let tap = self.placed();
         session.record(tap.record, &tap.from, tensor)
     }
@@ -483,7 +509,9 @@ struct Immediate {
 
 impl Session {
     fn takes(&self, name: &str, role: Role) -> bool {
-        self.filter.takes_step(self.step.load(Ordering::Relaxed)) && self.filter.takes_role(role) && self.filter.takes_name(name)
+        self.filter.takes_step(self.step.load(Ordering::Relaxed))
+            && self.filter.takes_role(role)
+            && self.filter.takes_name(name)
     }
 
     /// Whether spans are kept in this step.
@@ -491,7 +519,12 @@ impl Session {
         self.filter.takes_step(self.step.load(Ordering::Relaxed))
     }
 
-    fn record<T: Recordable + ?Sized>(&self, mut record: Record, from: &[usize], tensor: &T) -> Result<Option<u64>, CaptureError> {
+    fn record<T: Recordable + ?Sized>(
+        &self,
+        mut record: Record,
+        from: &[usize],
+        tensor: &T,
+    ) -> Result<Option<u64>, CaptureError> {
         if !self.takes(&record.name, record.role) || !self.takes_call(&mut record) {
             return Ok(None);
         }
@@ -512,9 +545,13 @@ impl Session {
 
     /// A limit on calls needs them counted before, not behind, the filter.
     fn takes_call(&self, record: &mut Record) -> bool {
-        let Some(limit) = self.filter.call_limit() else { return true };
+        let Some(limit) = self.filter.call_limit() else {
+            return true;
+        };
         let mut calls = lock(&self.calls);
-        let seen = calls.entry((record.name.clone(), record.role, record.arg.clone())).or_default();
+        let seen = calls
+            .entry((record.name.clone(), record.role, record.arg.clone()))
+            .or_default();
         let call = *seen;
         *seen += 1;
         record.call = Some(call);
@@ -523,9 +560,13 @@ impl Session {
 
     fn inputs(&self, record: &mut Record, from: &[usize]) {
         let flow = lock(&self.flow);
-        record.inputs.extend(from.iter().filter_map(|storage| flow.record_at(*storage)));
+        record
+            .inputs
+            .extend(from.iter().filter_map(|storage| flow.record_at(*storage)));
         if record.role == Role::Output {
-            record.inputs.extend_from_slice(flow.weights_of(&record.name));
+            record
+                .inputs
+                .extend_from_slice(flow.weights_of(&record.name));
         }
         let mut seen = std::collections::HashSet::new();
         record.inputs.retain(|i| seen.insert(*i));
@@ -541,10 +582,18 @@ impl Session {
         }
     }
 
-    fn send<T: Recordable + ?Sized>(&self, record: Record, tensor: &T) -> Result<u64, CaptureError> {
+    fn send<T: Recordable + ?Sized>(
+        &self,
+        record: Record,
+        tensor: &T,
+    ) -> Result<u64, CaptureError> {
         match &self.sink {
             Sink::Queue(queue) => {
-                let bytes = record.shape.elements().and_then(|elements| record.dtype.byte_len(elements)).unwrap_or(0);
+                let bytes = record
+                    .shape
+                    .elements()
+                    .and_then(|elements| record.dtype.byte_len(elements))
+                    .unwrap_or(0);
                 let mut values = queue.buffer(usize::try_from(bytes).unwrap_or(0));
                 let read = tensor.with_values(&mut |bytes| values.bytes.extend_from_slice(bytes));
                 queue.tensor(record, read.map(|()| values))
@@ -556,14 +605,20 @@ impl Session {
     pub(crate) fn event(&self, event: Event) -> Result<(), CaptureError> {
         let sent = match &self.sink {
             Sink::Queue(queue) => queue.event(event),
-            Sink::Immediate(immediate) => lock(immediate).write(|writer| queue::write(writer, event).0),
+            Sink::Immediate(immediate) => {
+                lock(immediate).write(|writer| queue::write(writer, event).0)
+            }
         };
         sent.or_else(|error| self.allowed(error))
     }
 
     /// A model that is to go on hears of no error, also not of a thread that records while the recorder is being dropped.
     fn allowed(&self, error: CaptureError) -> Result<(), CaptureError> {
-        if self.on_failure == OnFailure::Stop { Err(error) } else { Ok(()) }
+        if self.on_failure == OnFailure::Stop {
+            Err(error)
+        } else {
+            Ok(())
+        }
     }
 
     fn next_step(&self) -> Result<(), CaptureError> {
@@ -592,12 +647,17 @@ impl Session {
 }
 
 impl Immediate {
-    fn tensor<T: Recordable + ?Sized>(&mut self, record: &Record, tensor: &T) -> Result<u64, CaptureError> {
+    fn tensor<T: Recordable + ?Sized>(
+        &mut self,
+        record: &Record,
+        tensor: &T,
+    ) -> Result<u64, CaptureError> {
         let i = self.next;
         self.next += 1;
         self.write(|writer| {
             let mut written = Ok(());
-            let read = tensor.with_values(&mut |values| written = writer.tensor_numbered(i, record, values));
+            let read = tensor
+                .with_values(&mut |values| written = writer.tensor_numbered(i, record, values));
             if let Err(error) = read {
                 writer.tensor_without_values(Some(i), record, &error.to_string())?;
                 return Err(error);
@@ -607,12 +667,19 @@ impl Immediate {
         Ok(i)
     }
 
-    fn write(&mut self, write: impl FnOnce(&mut RunWriter) -> Result<(), CaptureError>) -> Result<(), CaptureError> {
+    fn write(
+        &mut self,
+        write: impl FnOnce(&mut RunWriter) -> Result<(), CaptureError>,
+    ) -> Result<(), CaptureError> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        let Some(writer) = &mut self.writer else { return Err(CaptureError::Stopped) };
-        let Err(error) = write(writer) else { return Ok(()) };
+        let Some(writer) = &mut self.writer else {
+            return Err(CaptureError::Stopped);
+        };
+        let Err(error) = write(writer) else {
+            return Ok(());
+        };
         if self.on_failure == OnFailure::Stop {
             self.failure = Some(error.clone());
             return Err(error);

@@ -33,7 +33,11 @@ struct Open {
 /// Opens a span. Costs one relaxed atomic load when nothing records.
 #[inline]
 pub fn span(name: &str) -> Span {
-    if recorder::is_on() { Span::open(name) } else { Span::closed() }
+    if recorder::is_on() {
+        Span::open(name)
+    } else {
+        Span::closed()
+    }
 }
 
 /// [`span()`] with a name that is only put together when something records: `span!("layers.{i}")`.
@@ -59,7 +63,14 @@ impl Span {
     /// At this path, whatever is open: modules that were told their full path when they were made.
     pub(crate) fn at(path: String) -> Self {
         let outer = PATH.replace(path);
-        Self(Some(Open { outer, at_ns: now_ns(), allocated: memory::counted().and_then(|sample| sample.allocated) }), PhantomData)
+        Self(
+            Some(Open {
+                outer,
+                at_ns: now_ns(),
+                allocated: memory::counted().and_then(|sample| sample.allocated),
+            }),
+            PhantomData,
+        )
     }
 }
 
@@ -75,7 +86,11 @@ impl Open {
     fn close(self) {
         let took_ns = now_ns().saturating_sub(self.at_ns);
         if let Some(session) = recorder::session().filter(|session| session.takes_step()) {
-            let sample = if session.memory { Some(memory::sample()) } else { memory::counted() };
+            let sample = if session.memory {
+                Some(memory::sample())
+            } else {
+                memory::counted()
+            };
             let mut span = SpanRecord {
                 name: path(),
                 at_ns: self.at_ns,
@@ -84,8 +99,13 @@ impl Open {
                 memory: sample,
                 ..SpanRecord::default()
             };
-            if let (Some(before), Some(after)) = (self.allocated, sample.and_then(|sample| sample.allocated)) {
-                span.more.insert("span_allocated".to_owned(), after.saturating_sub(before).into());
+            if let (Some(before), Some(after)) =
+                (self.allocated, sample.and_then(|sample| sample.allocated))
+            {
+                span.more.insert(
+                    "span_allocated".to_owned(),
+                    after.saturating_sub(before).into(),
+                );
             }
             // What cannot be written is told by the recorder; a span that closes has nobody to tell.
             let _ = session.event(Event::Span(span));

@@ -28,18 +28,26 @@ fn child_run() -> Option<std::path::PathBuf> {
 }
 
 fn values(number: u32) -> Vec<u32> {
-    (0..1000).map(|at| at ^ number.wrapping_mul(0x9e37_79b9)).collect()
+    (0..1000)
+        .map(|at| at ^ number.wrapping_mul(0x9e37_79b9))
+        .collect()
 }
 
 /// Reads what the child says until it has said `count` numbers; the last one.
 fn listen(said: &mut impl BufRead, count: usize) -> u32 {
-    let numbers = said.lines().map_while(Result::ok).filter_map(|line| line.strip_prefix("recorded ")?.parse().ok());
+    let numbers = said
+        .lines()
+        .map_while(Result::ok)
+        .filter_map(|line| line.strip_prefix("recorded ")?.parse().ok());
     numbers.take(count).last().expect("the child records")
 }
 
 fn kill_in_the_middle(test: &str, at_least: usize) {
     let folder = tempfile::tempdir().unwrap();
-    let mut child = again(test, folder.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = again(test, folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     // Held until the child is dead: one whose words nobody hears would end by itself.
     let mut said = BufReader::new(child.stdout.take().unwrap());
     let last = listen(&mut said, at_least);
@@ -48,12 +56,22 @@ fn kill_in_the_middle(test: &str, at_least: usize) {
     child.wait().unwrap();
     let source = open(folder.path());
     let listing = source.listing();
-    assert!(listing.tensors.len() > last as usize, "{} tensors, the child had recorded number {last}", listing.tensors.len());
+    assert!(
+        listing.tensors.len() > last as usize,
+        "{} tensors, the child had recorded number {last}",
+        listing.tensors.len()
+    );
     assert_eq!(listing.skipped, []);
-    assert_eq!(listing.meta.as_ref().unwrap()["ranks"][0]["complete"], json!(false));
+    assert_eq!(
+        listing.meta.as_ref().unwrap()["ranks"][0]["complete"],
+        json!(false)
+    );
     for (number, name) in names(&*source).into_iter().enumerate() {
         assert_eq!(name, format!("layers.{number}.out"));
-        let expected: Vec<u8> = values(number as u32).iter().flat_map(|value| value.to_le_bytes()).collect();
+        let expected: Vec<u8> = values(number as u32)
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
         assert_eq!(bytes(&*source, name), expected, "{name}");
     }
 }
@@ -61,7 +79,11 @@ fn kill_in_the_middle(test: &str, at_least: usize) {
 #[test]
 fn everything_flushed_before_kill_minus_9_can_be_read() {
     if let Some(run) = child_run() {
-        let recorder = Recorder::to(run).queue_bytes(1 << 20).segment_bytes(1 << 18).start().unwrap();
+        let recorder = Recorder::to(run)
+            .queue_bytes(1 << 20)
+            .segment_bytes(1 << 18)
+            .start()
+            .unwrap();
         for number in 0.. {
             let _span = span!("layers.{number}");
             record("out", &values(number)).unwrap();
@@ -77,7 +99,11 @@ fn everything_flushed_before_kill_minus_9_can_be_read() {
 #[test]
 fn an_immediate_recorder_loses_nothing_to_kill_minus_9() {
     if let Some(run) = child_run() {
-        let _recorder = Recorder::to(run).immediate().segment_bytes(1 << 18).start().unwrap();
+        let _recorder = Recorder::to(run)
+            .immediate()
+            .segment_bytes(1 << 18)
+            .start()
+            .unwrap();
         for number in 0.. {
             record(&format!("layers.{number}.out"), &values(number)).unwrap();
             println!("recorded {number}");
@@ -88,19 +114,32 @@ fn an_immediate_recorder_loses_nothing_to_kill_minus_9() {
 
 /// A file of this process may not grow beyond this, which ends like a full disk.
 fn limit_files(bytes: u64) {
-    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: bytes,
+    };
     // SAFETY: plain calls into libc with a valid pointer; a write beyond the limit then fails instead of killing.
     let set = unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN) != libc::SIG_ERR && libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) == 0
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN) != libc::SIG_ERR
+            && libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) == 0
     };
     assert!(set, "no limit on file sizes could be set");
 }
 
 /// Sixteen layers of 100,000 bytes where seven fit, then a small tensor.
-fn model_on_a_small_disk(policy: OnFailure, immediate: bool, run: &Path) -> Result<(), CaptureError> {
+fn model_on_a_small_disk(
+    policy: OnFailure,
+    immediate: bool,
+    run: &Path,
+) -> Result<(), CaptureError> {
     limit_files(1_000_000);
     let recorder = Recorder::to(run).on_failure(policy);
-    let recorder = if immediate { recorder.immediate() } else { recorder }.start()?;
+    let recorder = if immediate {
+        recorder.immediate()
+    } else {
+        recorder
+    }
+    .start()?;
     for number in 0..16 {
         record(&format!("layers.{number}"), &vec![number; 25_000])?;
         recorder.flush()?;
@@ -111,7 +150,10 @@ fn model_on_a_small_disk(policy: OnFailure, immediate: bool, run: &Path) -> Resu
 
 fn small_disk(test: &str, mode: &str) -> (tempfile::TempDir, Output) {
     let folder = tempfile::tempdir().unwrap();
-    let output = again(test, folder.path()).env("TWINSCOPE_TEST_MODE", mode).output().unwrap();
+    let output = again(test, folder.path())
+        .env("TWINSCOPE_TEST_MODE", mode)
+        .output()
+        .unwrap();
     (folder, output)
 }
 
@@ -125,8 +167,14 @@ fn a_full_disk_is_told_once_and_the_model_goes_on() {
     }
     for mode in ["queue", "immediate"] {
         let (folder, output) = small_disk("a_full_disk_is_told_once_and_the_model_goes_on", mode);
-        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success() && stdout.contains("the model finished"), "{stdout}{stderr}");
+        let (stdout, stderr) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(
+            output.status.success() && stdout.contains("the model finished"),
+            "{stdout}{stderr}"
+        );
         assert_eq!(stderr.matches("the disk is full").count(), 1, "{stderr}");
         assert!(stderr.contains("the model goes on"), "{stderr}");
         let source = open(folder.path());
@@ -134,16 +182,26 @@ fn a_full_disk_is_told_once_and_the_model_goes_on() {
         expected.push("logits".to_owned());
         assert_eq!(names(&*source), expected);
         for number in 0..7i32 {
-            assert_eq!(bytes(&*source, &format!("layers.{number}")), number.to_le_bytes().repeat(25_000));
+            assert_eq!(
+                bytes(&*source, &format!("layers.{number}")),
+                number.to_le_bytes().repeat(25_000)
+            );
         }
         let listing = source.listing();
         assert_eq!(listing.skipped.len(), 9, "{:?}", listing.skipped);
         assert!(
-            listing.skipped[0].name == "layers.7" && listing.skipped[0].reason.contains("the disk is full"),
+            listing.skipped[0].name == "layers.7"
+                && listing.skipped[0].reason.contains("the disk is full"),
             "{:?}",
             listing.skipped[0]
         );
-        assert!(listing.findings[0].text.contains("could not keep 9 tensors"), "{:?}", listing.findings);
+        assert!(
+            listing.findings[0]
+                .text
+                .contains("could not keep 9 tensors"),
+            "{:?}",
+            listing.findings
+        );
     }
 }
 
@@ -168,9 +226,15 @@ fn ranked_model(ranks: usize, rank: usize) -> Result<(), CaptureError> {
     for token in 0..2 {
         for layer in 0..2 {
             let width = 8 / ranks;
-            let hidden: Vec<f32> =
-                (0..3 * width).map(|at| (token * 100 + layer * 50 + at / width * 8 + rank * width + at % width) as f32).collect();
-            Tap::new(format!("layers.{layer}.mlp")).role(Role::Output).dims("s h[tp]").record(&(&hidden[..], &[3, width][..]))?;
+            let hidden: Vec<f32> = (0..3 * width)
+                .map(|at| {
+                    (token * 100 + layer * 50 + at / width * 8 + rank * width + at % width) as f32
+                })
+                .collect();
+            Tap::new(format!("layers.{layer}.mlp"))
+                .role(Role::Output)
+                .dims("s h[tp]")
+                .record(&(&hidden[..], &[3, width][..]))?;
         }
         step()?;
     }
@@ -188,23 +252,52 @@ fn four_processes_end_as_one_source_that_equals_one_process() {
     }
     let folder = tempfile::tempdir().unwrap();
     let start = |run: &str, rank: usize, ranks: usize| {
-        let mut command = again("four_processes_end_as_one_source_that_equals_one_process", &folder.path().join(run));
-        command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string()).spawn().unwrap()
+        let mut command = again(
+            "four_processes_end_as_one_source_that_equals_one_process",
+            &folder.path().join(run),
+        );
+        command
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", ranks.to_string())
+            .spawn()
+            .unwrap()
     };
     let mut children: Vec<Child> = (0..4).map(|rank| start("four", rank, 4)).collect();
     children.push(start("one", 0, 1));
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
-    let (one, four) = (open(&folder.path().join("one")), open(&folder.path().join("four")));
+    let (one, four) = (
+        open(&folder.path().join("one")),
+        open(&folder.path().join("four")),
+    );
     assert_eq!(four.listing().tensors.len(), 16);
     assert_eq!(four.listing().findings, []);
     let about = four.listing().meta.as_ref().unwrap();
-    assert_eq!((&about["world_size"], &about["ranks"][3]["rank"], &about["ranks"][3]["complete"]), (&json!(4), &json!(3), &json!(true)));
+    assert_eq!(
+        (
+            &about["world_size"],
+            &about["ranks"][3]["rank"],
+            &about["ranks"][3]["complete"]
+        ),
+        (&json!(4), &json!(3), &json!(true))
+    );
     let report = common::compare(&*one, &*four);
-    assert_eq!((report.pairs.len(), report.only_reference.len(), report.only_candidate.len()), (4, 0, 0));
+    assert_eq!(
+        (
+            report.pairs.len(),
+            report.only_reference.len(),
+            report.only_candidate.len()
+        ),
+        (4, 0, 0)
+    );
     for pair in &report.pairs {
         assert_eq!(pair.candidate.len(), 4, "{}", pair.name);
-        assert_eq!(pair.verdict, twinscope_compare::Verdict::Identical, "{}", pair.name);
+        assert_eq!(
+            pair.verdict,
+            twinscope_compare::Verdict::Identical,
+            "{}",
+            pair.name
+        );
     }
 }

@@ -11,7 +11,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None }
+        Self {
+            message: message.into(),
+            hint: None,
+        }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -22,8 +25,13 @@ impl Failure {
 
 /// The one next step of an error, whoever raised it.
 pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
-    error.chain().find_map(|cause| match cause.downcast_ref::<Failure>() {
-        Some(failure) => failure.hint.clone(),
-        None => cause.downcast_ref::<OpenError>().and_then(OpenError::hint).map(str::to_owned),
-    })
+    error
+        .chain()
+        .find_map(|cause| match cause.downcast_ref::<Failure>() {
+            Some(failure) => failure.hint.clone(),
+            None => cause
+                .downcast_ref::<OpenError>()
+                .and_then(OpenError::hint)
+                .map(str::to_owned),
+        })
 }

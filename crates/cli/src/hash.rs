@@ -29,18 +29,30 @@ pub(crate) enum Hashed {
 /// Hashes these tensors in parallel; the answers are in their order.
 pub(crate) fn all(source: &dyn TensorSource, tensors: &[usize]) -> Vec<Hashed> {
     let listing = source.listing();
-    let paid = paid_for(source, tensors, |index| listing.tensors[index].bytes.unwrap_or(0));
+    let paid = paid_for(source, tensors, |index| {
+        listing.tensors[index].bytes.unwrap_or(0)
+    });
     let mut hashes: Vec<Option<Hashed>> = tensors
         .par_iter()
         .zip(&paid)
-        .map(|(index, paid)| if *paid { now(source, *index, &mut 0) } else { Some(Hashed::TooLarge) })
+        .map(|(index, paid)| {
+            if *paid {
+                now(source, *index, &mut 0)
+            } else {
+                Some(Hashed::TooLarge)
+            }
+        })
         .collect();
     // Those that exceed their storage share one allowance, given in listing order so that the answer is always the same.
     let mut allowance = EXCESS;
     hashes
         .iter_mut()
         .zip(tensors)
-        .map(|(hash, index)| hash.take().or_else(|| now(source, *index, &mut allowance)).unwrap_or(Hashed::TooLarge))
+        .map(|(hash, index)| {
+            hash.take()
+                .or_else(|| now(source, *index, &mut allowance))
+                .unwrap_or(Hashed::TooLarge)
+        })
         .collect()
 }
 
@@ -48,7 +60,11 @@ pub(crate) fn all(source: &dyn TensorSource, tensors: &[usize]) -> Vec<Hashed> {
 /// ones of the list are read as long as all together stay below [`TIMES`] what is really there.
 ///
 /// `cost` is what reading the tensor at an index takes, in bytes.
-pub(crate) fn paid_for(source: &dyn TensorSource, tensors: &[usize], cost: impl Fn(usize) -> u64) -> Vec<bool> {
+pub(crate) fn paid_for(
+    source: &dyn TensorSource,
+    tensors: &[usize],
+    cost: impl Fn(usize) -> u64,
+) -> Vec<bool> {
     let costs: Vec<u64> = tensors.iter().map(|index| cost(*index)).collect();
     if costs.iter().copied().fold(0, u64::saturating_add) <= FREE {
         return vec![true; tensors.len()];
@@ -93,7 +109,9 @@ fn now(source: &dyn TensorSource, index: usize, allowance: &mut u64) -> Option<H
 
 /// How many bytes a view claims beyond [`TIMES`] what it holds.
 pub(crate) fn excess(view: &View) -> u64 {
-    view.byte_len().unwrap_or(u64::MAX).saturating_sub(view.stored_len().saturating_mul(TIMES))
+    view.byte_len()
+        .unwrap_or(u64::MAX)
+        .saturating_sub(view.stored_len().saturating_mul(TIMES))
 }
 
 /// Whether reading every element costs more than the file justifies.
@@ -130,8 +148,11 @@ mod tests {
     #[test]
     fn a_transpose_and_its_copy_hash_alike() {
         let bytes = Bytes::from((0..12u8).collect::<Vec<_>>());
-        let transposed = View::strided(DType::U8, Shape::from([4, 3]), vec![1, 4], 0, bytes).unwrap();
-        let copied: Vec<u8> = (0..4).flat_map(|row| (0..3).map(move |col| col * 4 + row)).collect();
+        let transposed =
+            View::strided(DType::U8, Shape::from([4, 3]), vec![1, 4], 0, bytes).unwrap();
+        let copied: Vec<u8> = (0..4)
+            .flat_map(|row| (0..3).map(move |col| col * 4 + row))
+            .collect();
         let copy = View::new(DType::U8, Shape::from([4, 3]), copied.into()).unwrap();
         assert_eq!(sha256(&transposed).unwrap(), sha256(&copy).unwrap());
     }
@@ -139,9 +160,17 @@ mod tests {
     #[test]
     fn a_view_that_claims_terabytes_is_not_read() {
         let shape = Shape::from([1_000_000, 1_000_000]);
-        let view = View::strided(DType::F32, shape, vec![0, 0], 0, Bytes::from(vec![0; 4])).unwrap();
+        let view =
+            View::strided(DType::F32, shape, vec![0, 0], 0, Bytes::from(vec![0; 4])).unwrap();
         assert!(is_unreasonable(&view));
-        let view = View::strided(DType::F32, Shape::from([1000, 1000]), vec![0, 0], 0, Bytes::from(vec![0; 4])).unwrap();
+        let view = View::strided(
+            DType::F32,
+            Shape::from([1000, 1000]),
+            vec![0, 0],
+            0,
+            Bytes::from(vec![0; 4]),
+        )
+        .unwrap();
         assert!(!is_unreasonable(&view));
     }
 
@@ -157,7 +186,13 @@ mod tests {
                 bytes: view.byte_len(),
                 meta: None,
             };
-            Self(twinscope_tensor::Listing { tensors: views.iter().map(info).collect(), ..Default::default() }, views)
+            Self(
+                twinscope_tensor::Listing {
+                    tensors: views.iter().map(info).collect(),
+                    ..Default::default()
+                },
+                views,
+            )
         }
     }
 
@@ -177,18 +212,35 @@ mod tests {
     fn a_thousand_views_of_one_storage_are_paid_for_once() {
         let storage = Bytes::from(vec![0u8; 1 << 20]);
         let view = |_| View::new(DType::U8, Shape::from([1 << 20]), storage.clone()).unwrap();
-        let (few, many) = (Many::of((0..10).map(view).collect()), Many::of((0..1000).map(view).collect()));
+        let (few, many) = (
+            Many::of((0..10).map(view).collect()),
+            Many::of((0..1000).map(view).collect()),
+        );
         let count = |source: &Many| {
             let all: Vec<usize> = (0..source.1.len()).collect();
-            paid_for(source, &all, |index| source.0.tensors[index].bytes.unwrap()).into_iter().filter(|paid| *paid).count()
+            paid_for(source, &all, |index| source.0.tensors[index].bytes.unwrap())
+                .into_iter()
+                .filter(|paid| *paid)
+                .count()
         };
         assert_eq!(count(&few), 10);
-        assert_eq!(count(&many), 512 + 16, "what is free, and sixteen times what is there");
+        assert_eq!(
+            count(&many),
+            512 + 16,
+            "what is free, and sixteen times what is there"
+        );
     }
 
     #[test]
     fn zero_width_elements_cost_nothing_however_many() {
-        let view = View::strided(DType::Str(0), Shape::from([1 << 40]), vec![0], 0, Bytes::from(vec![])).unwrap();
+        let view = View::strided(
+            DType::Str(0),
+            Shape::from([1 << 40]),
+            vec![0],
+            0,
+            Bytes::from(vec![]),
+        )
+        .unwrap();
         assert_eq!(sha256(&view).unwrap(), Some(Sha256::digest([]).into()));
     }
 }

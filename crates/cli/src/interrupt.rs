@@ -44,7 +44,10 @@ pub(crate) fn listen() {
 pub(crate) fn listen() {}
 
 /// The work's answer, or `None` when Ctrl-C came first. `look` is called while it is waited for.
-pub(crate) fn unless_stopped<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static, mut look: impl FnMut()) -> Option<T> {
+pub(crate) fn unless_stopped<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+    mut look: impl FnMut(),
+) -> Option<T> {
     let (done, waiting) = channel();
     let worker = thread::spawn(move || {
         let _ = done.send(work());

@@ -56,15 +56,26 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let json = cli.opening.json;
-    let mut out = BufWriter::with_capacity(1 << 16, Output::new(io::stdout().lock(), cli.command.answers_by_exit_code()));
-    let code = match cli.opening.use_threads().and_then(|()| cli.command.run(&cli.opening, &mut out)) {
+    let mut out = BufWriter::with_capacity(
+        1 << 16,
+        Output::new(io::stdout().lock(), cli.command.answers_by_exit_code()),
+    );
+    let code = match cli
+        .opening
+        .use_threads()
+        .and_then(|()| cli.command.run(&cli.opening, &mut out))
+    {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
             report(&error);
             if json {
                 // A document that was begun cannot be taken back; one that was not is the error itself.
-                let _ = render::json::error(&error, &cli.command.source().display().to_string(), &mut out);
+                let _ = render::json::error(
+                    &error,
+                    &cli.command.source().display().to_string(),
+                    &mut out,
+                );
             }
             NOT_DONE
         }
@@ -74,7 +85,11 @@ fn main() -> ExitCode {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => report(&error.into()),
         _ => {}
     }
-    ExitCode::from(if out.get_ref().failed() { NOT_DONE } else { code })
+    ExitCode::from(if out.get_ref().failed() {
+        NOT_DONE
+    } else {
+        code
+    })
 }
 
 /// `serve` is what is meant when no command is named: by nothing at all, by its options, or by a file.
@@ -87,13 +102,17 @@ fn parsed() -> Result<Cli, clap::Error> {
     };
     // A misspelt command is no file, whatever comes behind it; whoever writes a path or an extension means a file.
     let names_a_file = || match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(word)) => std::path::Path::new(word).exists() || word.contains(['/', '.']) || word == "-",
+        Some(ContextValue::String(word)) => {
+            std::path::Path::new(word).exists() || word.contains(['/', '.']) || word == "-"
+        }
         _ => false,
     };
     let meant = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => true,
         ErrorKind::InvalidSubcommand => names_a_file(),
-        ErrorKind::UnknownArgument => args.get(1).is_some_and(|arg| arg.to_string_lossy().starts_with('-')),
+        ErrorKind::UnknownArgument => args
+            .get(1)
+            .is_some_and(|arg| arg.to_string_lossy().starts_with('-')),
         _ => false,
     };
     if !meant {
@@ -111,7 +130,12 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
     if std::env::args_os().any(|arg| arg == "--json") {
         let text = error.render().to_string();
-        let fact: Vec<&str> = text.trim_start_matches("error: ").lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+        let fact: Vec<&str> = text
+            .trim_start_matches("error: ")
+            .lines()
+            .map(str::trim)
+            .take_while(|line| !line.is_empty())
+            .collect();
         let failure = Failure::new(fact.join(" ")).hint("see `twinscope --help`");
         let _ = render::json::error(&failure.into(), "", &mut io::stdout().lock());
     }
@@ -130,7 +154,9 @@ fn report(error: &anyhow::Error) {
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        let json = cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+        let json = cause
+            .downcast_ref::<serde_json::Error>()
+            .and_then(serde_json::Error::io_error_kind);
         io.or(json) == Some(io::ErrorKind::BrokenPipe)
     })
 }

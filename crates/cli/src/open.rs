@@ -56,7 +56,9 @@ impl Opening {
     /// Sizes the pool that reads and measures; it is started when first used.
     pub(crate) fn use_threads(&self) -> anyhow::Result<()> {
         if let Some(threads) = self.threads {
-            rayon::ThreadPoolBuilder::new().num_threads(usize::from(threads)).build_global()?;
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(usize::from(threads))
+                .build_global()?;
         }
         Ok(())
     }
@@ -65,9 +67,16 @@ impl Opening {
         let only = self.globs()?;
         let bar = Arc::new(Bar::new());
         bar.watch(path.display().to_string());
-        let source = twinscope_formats::open(path, &self.options(Some(Arc::clone(&bar) as Arc<dyn Progress>)));
+        let source = twinscope_formats::open(
+            path,
+            &self.options(Some(Arc::clone(&bar) as Arc<dyn Progress>)),
+        );
         bar.clear();
-        Ok(Opened { source: source?.into(), only, bar })
+        Ok(Opened {
+            source: source?.into(),
+            only,
+            bar,
+        })
     }
 
     /// How sources are opened, wherever it is done.
@@ -77,13 +86,24 @@ impl Opening {
             None => Cache::in_default_dir(self.cache_size),
         };
         let cache = progress.into_iter().fold(cache, Cache::with_progress);
-        let limits = Limits { inflate_ratio: self.max_ratio, ..Limits::default() };
-        OpenOptions { limits, cache: Arc::new(cache), raw: self.raw.clone() }
+        let limits = Limits {
+            inflate_ratio: self.max_ratio,
+            ..Limits::default()
+        };
+        OpenOptions {
+            limits,
+            cache: Arc::new(cache),
+            raw: self.raw.clone(),
+        }
     }
 
     /// A source that is in memory already.
     pub(crate) fn hold(&self, source: Arc<dyn TensorSource>) -> anyhow::Result<Opened> {
-        Ok(Opened { source, only: self.globs()?, bar: Arc::new(Bar::new()) })
+        Ok(Opened {
+            source,
+            only: self.globs()?,
+            bar: Arc::new(Bar::new()),
+        })
     }
 
     /// `--only` as it was given.
@@ -97,9 +117,13 @@ impl Opening {
         }
         let mut set = GlobSetBuilder::new();
         for pattern in &self.only {
-            let glob = GlobBuilder::new(pattern).literal_separator(false).build().map_err(|error| {
-                Failure::new(format!("--only `{pattern}`: {}", error.kind())).hint("write `[[]` for a bracket that is part of the name")
-            })?;
+            let glob = GlobBuilder::new(pattern)
+                .literal_separator(false)
+                .build()
+                .map_err(|error| {
+                    Failure::new(format!("--only `{pattern}`: {}", error.kind()))
+                        .hint("write `[[]` for a bracket that is part of the name")
+                })?;
             set.add(glob);
         }
         Ok(Some(set.build()?))
@@ -124,7 +148,9 @@ impl Opened {
     /// The tensors asked for, with their places in the listing.
     pub(crate) fn tensors(&self) -> Vec<usize> {
         let listing = self.listing();
-        (0..listing.tensors.len()).filter(|index| self.wants(&listing.tensors[*index].name)).collect()
+        (0..listing.tensors.len())
+            .filter(|index| self.wants(&listing.tensors[*index].name))
+            .collect()
     }
 
     pub(crate) fn info(&self, index: usize) -> &TensorInfo {
@@ -136,15 +162,26 @@ impl Opened {
         let listing = self.listing();
         let nothing = listing.tensors.is_empty() && listing.values.is_empty();
         let trouble = !listing.skipped.is_empty() || !listing.findings.is_empty();
-        let attack = listing.findings.iter().any(|finding| finding.kind.is_attack());
-        if attack || (nothing && trouble) { NOT_DONE } else { 0 }
+        let attack = listing
+            .findings
+            .iter()
+            .any(|finding| finding.kind.is_attack());
+        if attack || (nothing && trouble) {
+            NOT_DONE
+        } else {
+            0
+        }
     }
 
     /// A pattern that lets nothing through is more often a slip than a question.
     pub(crate) fn warn_if_nothing_matches(&self, found: usize) {
         if self.only.is_some() && found == 0 {
             let mut to = std::io::stderr().lock();
-            let _ = writeln!(to, "warning: --only matches none of {}", human::count(self.listing().tensors.len(), "tensor"));
+            let _ = writeln!(
+                to,
+                "warning: --only matches none of {}",
+                human::count(self.listing().tensors.len(), "tensor")
+            );
         }
     }
 }

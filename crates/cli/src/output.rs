@@ -15,7 +15,12 @@ pub(crate) struct Output<W> {
 
 impl<W: Write> Output<W> {
     pub(crate) fn new(to: W, goes_on: bool) -> Self {
-        Self { to, goes_on, ended: false, failed: false }
+        Self {
+            to,
+            goes_on,
+            ended: false,
+            failed: false,
+        }
     }
 
     /// Whether something was lost that somebody wanted.
@@ -28,11 +33,18 @@ impl<W: Write> Output<W> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.ended = true;
-                if self.goes_on { Ok(instead) } else { Err(error) }
+                if self.goes_on {
+                    Ok(instead)
+                } else {
+                    Err(error)
+                }
             }
             Err(error) => {
                 (self.ended, self.failed) = (true, true);
-                Err(io::Error::new(error.kind(), format!("cannot write to standard output: {error}")))
+                Err(io::Error::new(
+                    error.kind(),
+                    format!("cannot write to standard output: {error}"),
+                ))
             }
             done => done,
         }

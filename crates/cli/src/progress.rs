@@ -40,7 +40,13 @@ impl Shown {
 
 impl Bar {
     pub(crate) fn new() -> Self {
-        let shown = std::io::stderr().is_terminal().then(|| Mutex::new(Shown { last: Instant::now(), drawn: false, opened: false }));
+        let shown = std::io::stderr().is_terminal().then(|| {
+            Mutex::new(Shown {
+                last: Instant::now(),
+                drawn: false,
+                opened: false,
+            })
+        });
         Self { shown }
     }
 
@@ -54,13 +60,22 @@ impl Bar {
             loop {
                 std::thread::sleep(WAIT);
                 let Some(bar) = bar.upgrade() else { return };
-                let Some(Ok(mut shown)) = bar.shown.as_ref().map(Mutex::lock) else { return };
+                let Some(Ok(mut shown)) = bar.shown.as_ref().map(Mutex::lock) else {
+                    return;
+                };
                 if shown.opened {
                     return;
                 }
                 if shown.last.elapsed() >= WAIT {
-                    let text = format!("reading {}  {} s", human::safe(&what), began.elapsed().as_secs());
-                    shown.draw(&human::shorten(&text, human::terminal_width().unwrap_or(80).saturating_sub(1)));
+                    let text = format!(
+                        "reading {}  {} s",
+                        human::safe(&what),
+                        began.elapsed().as_secs()
+                    );
+                    shown.draw(&human::shorten(
+                        &text,
+                        human::terminal_width().unwrap_or(80).saturating_sub(1),
+                    ));
                 }
             }
         });
@@ -68,7 +83,9 @@ impl Bar {
 
     /// Takes the line away again, before anything else is printed.
     pub(crate) fn clear(&self) {
-        let Some(Ok(mut shown)) = self.shown.as_ref().map(Mutex::lock) else { return };
+        let Some(Ok(mut shown)) = self.shown.as_ref().map(Mutex::lock) else {
+            return;
+        };
         shown.opened = true;
         if std::mem::take(&mut shown.drawn) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
@@ -79,11 +96,18 @@ impl Bar {
 impl Progress for Bar {
     fn unpacking(&self, what: &str, done: u64, total: Option<u64>) {
         // A line that is being drawn by another thread will do.
-        let Some(Ok(mut shown)) = self.shown.as_ref().map(Mutex::try_lock) else { return };
+        let Some(Ok(mut shown)) = self.shown.as_ref().map(Mutex::try_lock) else {
+            return;
+        };
         if shown.last.elapsed() < EVERY {
             return;
         }
-        shown.draw(&line(what, done, total, human::terminal_width().unwrap_or(80)));
+        shown.draw(&line(
+            what,
+            done,
+            total,
+            human::terminal_width().unwrap_or(80),
+        ));
     }
 }
 
@@ -104,7 +128,12 @@ pub(crate) struct Measuring {
 
 impl Measuring {
     pub(crate) fn new() -> Self {
-        Self { terminal: std::io::stderr().is_terminal(), total: OnceLock::new(), done: AtomicU64::new(0), drawn: Mutex::new(None) }
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            total: OnceLock::new(),
+            done: AtomicU64::new(0),
+            drawn: Mutex::new(None),
+        }
     }
 
     /// Measuring starts now and has this many bytes to go.
@@ -114,18 +143,31 @@ impl Measuring {
 
     /// Called now and then by whoever waits.
     pub(crate) fn draw(&self) {
-        let (true, Some((total, began))) = (self.terminal, self.total.get()) else { return };
-        let Ok(mut drawn) = self.drawn.try_lock() else { return };
+        let (true, Some((total, began))) = (self.terminal, self.total.get()) else {
+            return;
+        };
+        let Ok(mut drawn) = self.drawn.try_lock() else {
+            return;
+        };
         if began.elapsed() < WAIT || drawn.is_some_and(|last| last.elapsed() < EVERY) {
             return;
         }
         *drawn = Some(Instant::now());
         let line = measuring(self.done.load(Ordering::Relaxed), *total, began.elapsed());
-        let _ = write!(std::io::stderr(), "\r\x1b[K{}", human::shorten(&line, human::terminal_width().unwrap_or(80).saturating_sub(1)));
+        let _ = write!(
+            std::io::stderr(),
+            "\r\x1b[K{}",
+            human::shorten(
+                &line,
+                human::terminal_width().unwrap_or(80).saturating_sub(1)
+            )
+        );
     }
 
     pub(crate) fn clear(&self) {
-        let Ok(mut drawn) = self.drawn.lock() else { return };
+        let Ok(mut drawn) = self.drawn.lock() else {
+            return;
+        };
         if drawn.take().is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
@@ -143,18 +185,35 @@ impl Watch for Measuring {
 }
 
 fn measuring(done: u64, total: u64, time: Duration) -> String {
-    let percent = if total > 0 { (done.min(total) as f64 * 100.0 / total as f64) as u64 } else { 0 };
+    let percent = if total > 0 {
+        (done.min(total) as f64 * 100.0 / total as f64) as u64
+    } else {
+        0
+    };
     let speed = human::size((done as f64 / time.as_secs_f64().max(1e-3)) as u64);
-    format!("measuring {percent:3}%  {} of {}  {speed}/s  {} s", human::size(done), human::size(total.max(done)), time.as_secs())
+    format!(
+        "measuring {percent:3}%  {} of {}  {speed}/s  {} s",
+        human::size(done),
+        human::size(total.max(done)),
+        time.as_secs()
+    )
 }
 
 fn line(what: &str, done: u64, total: Option<u64>, width: usize) -> String {
     let what = human::safe(what).to_string();
     let amount = match total.filter(|total| *total > 0) {
-        Some(total) => format!("{:3}%  {} of {}", done.min(total) * 100 / total, human::size(done), human::size(total)),
+        Some(total) => format!(
+            "{:3}%  {} of {}",
+            done.min(total) * 100 / total,
+            human::size(done),
+            human::size(total)
+        ),
         None => human::size(done),
     };
-    human::shorten(&format!("unpacking {what}  {amount}"), width.saturating_sub(1))
+    human::shorten(
+        &format!("unpacking {what}  {amount}"),
+        width.saturating_sub(1),
+    )
 }
 
 #[cfg(test)]
@@ -163,7 +222,10 @@ mod tests {
 
     #[test]
     fn a_line_fits_the_terminal_and_cannot_drive_it() {
-        assert_eq!(line("a.tar.gz", 512 << 10, Some(1 << 20), 80), "unpacking a.tar.gz   50%  512.0 KiB of 1.0 MiB");
+        assert_eq!(
+            line("a.tar.gz", 512 << 10, Some(1 << 20), 80),
+            "unpacking a.tar.gz   50%  512.0 KiB of 1.0 MiB"
+        );
         assert_eq!(line("a\x1b[2J", 3, None, 80), "unpacking a\\x1b[2J  3 B");
         assert!(line(&"long".repeat(50), 3, None, 40).chars().count() < 40);
         assert_eq!(line("empty", 0, Some(0), 80), "unpacking empty  0 B");

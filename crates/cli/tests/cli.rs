@@ -9,8 +9,18 @@ use insta::assert_snapshot;
 fn sample() -> Folder {
     let folder = Folder::new();
     let tensors = safetensors(&[
-        ("0_query", "BF16", &[1, 2, 3], bf16s(&[0.5, -1.25, 3.0, 0.0, -0.0, 100.0])),
-        ("0_key", "F32", &[2, 2], f32s(&[0.1, f32::NAN, f32::INFINITY, -2.0])),
+        (
+            "0_query",
+            "BF16",
+            &[1, 2, 3],
+            bf16s(&[0.5, -1.25, 3.0, 0.0, -0.0, 100.0]),
+        ),
+        (
+            "0_key",
+            "F32",
+            &[2, 2],
+            f32s(&[0.1, f32::NAN, f32::INFINITY, -2.0]),
+        ),
         ("1_query", "I64", &[3], i64s(&[1, -2, i64::MAX])),
         ("empty", "F32", &[0, 3], vec![]),
     ]);
@@ -44,7 +54,16 @@ fn ls_prints_a_table_in_execution_order() {
 
 #[test]
 fn ls_takes_globs_hashes_and_exact_sizes() {
-    let args = ["ls", "sample.safetensors", "--only", "*_query", "--only", "em?ty", "--hash", "--bytes"];
+    let args = [
+        "ls",
+        "sample.safetensors",
+        "--only",
+        "*_query",
+        "--only",
+        "em?ty",
+        "--hash",
+        "--bytes",
+    ];
     assert_snapshot!(sample().run(&args), @r"
     exit code: 0
     ----- stdout -----
@@ -125,7 +144,10 @@ fn a_bad_tensor_is_skipped_with_its_reason() {
 #[test]
 fn a_hostile_name_cannot_drive_the_terminal() {
     let folder = Folder::new();
-    folder.write("hostile.safetensors", &safetensors(&[("\u{1b}[2Jgone\r\n\u{202e}", "U8", &[1], vec![7])]));
+    folder.write(
+        "hostile.safetensors",
+        &safetensors(&[("\u{1b}[2Jgone\r\n\u{202e}", "U8", &[1], vec![7])]),
+    );
     assert_snapshot!(folder.run(&["ls", "hostile.safetensors"]), @r"
     exit code: 0
     ----- stdout -----
@@ -349,8 +371,16 @@ fn show_names_the_dimension_an_index_is_out_of() {
 #[test]
 fn show_tries_the_longest_name_first() {
     let folder = Folder::new();
-    folder.write("b.safetensors", &safetensors(&[("a[0]", "U8", &[2], vec![1, 2]), ("a", "U8", &[2], vec![3, 4])]));
-    let values = |what: &str| String::from_utf8(folder.output(&["show", "b.safetensors", what]).stdout).unwrap();
+    folder.write(
+        "b.safetensors",
+        &safetensors(&[
+            ("a[0]", "U8", &[2], vec![1, 2]),
+            ("a", "U8", &[2], vec![3, 4]),
+        ]),
+    );
+    let values = |what: &str| {
+        String::from_utf8(folder.output(&["show", "b.safetensors", what]).stdout).unwrap()
+    };
     assert_eq!(values("a[0]"), "a[0] u8 [2]\n[1 2]\n");
     assert_eq!(values("a[0][1]"), "a[0][1] u8 [] of [2]\n2\n");
     assert_eq!(values("a[1]"), "a[1] u8 [] of [2]\n4\n");
@@ -361,7 +391,9 @@ fn show_full_prints_every_value_once() {
     let output = counting(&[7, 11, 13]).output(&["show", "counting.npy", "--full"]);
     let text = String::from_utf8(output.stdout).unwrap();
     let (_, body) = text.split_once('\n').expect("a header line");
-    let words = body.split([' ', '[', ']', '\n']).filter(|word| !word.is_empty());
+    let words = body
+        .split([' ', '[', ']', '\n'])
+        .filter(|word| !word.is_empty());
     let numbers: Vec<f64> = words.map(|word| word.parse().expect("a number")).collect();
     assert_eq!(numbers, (0..1001).map(f64::from).collect::<Vec<_>>());
 }
@@ -504,10 +536,18 @@ fn a_closed_pipe_ends_quietly() {
     use std::process::Stdio;
     let folder = Folder::new();
     let names: Vec<String> = (0..20_000).map(|i| format!("layer.{i}.weight")).collect();
-    let tensors: Vec<common::Tensor<'_>> = names.iter().map(|name| (name.as_str(), "U8", &[1][..], vec![0])).collect();
+    let tensors: Vec<common::Tensor<'_>> = names
+        .iter()
+        .map(|name| (name.as_str(), "U8", &[1][..], vec![0]))
+        .collect();
     folder.write("many.safetensors", &safetensors(&tensors));
     let mut ls = common::command(folder.path());
-    let mut child = ls.args(["ls", "many.safetensors"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = ls
+        .args(["ls", "many.safetensors"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -518,7 +558,12 @@ fn a_closed_pipe_ends_quietly() {
 fn a_closed_stderr_changes_no_exit_code() {
     use std::process::Stdio;
     let folder = Folder::new();
-    let mut child = common::command(folder.path()).args(["ls", "nowhere"]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = common::command(folder.path())
+        .args(["ls", "nowhere"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stderr.take());
     assert_eq!(child.wait().unwrap().code(), Some(2));
 }
@@ -526,16 +571,31 @@ fn a_closed_stderr_changes_no_exit_code() {
 #[test]
 fn a_misspelt_command_is_no_file() {
     let told = sample().run(&["dif", "sample.safetensors", "sample.safetensors"]);
-    assert!(told.starts_with("exit code: 2") && told.contains("a similar subcommand exists: 'diff'"), "{told}");
+    assert!(
+        told.starts_with("exit code: 2") && told.contains("a similar subcommand exists: 'diff'"),
+        "{told}"
+    );
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_told_once() {
     let folder = sample();
-    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let output = common::command(folder.path()).args(["ls", "sample.safetensors"]).stdout(full()).output().unwrap();
+    let full = || {
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+    };
+    let output = common::command(folder.path())
+        .args(["ls", "sample.safetensors"])
+        .stdout(full())
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(said, "twinscope: cannot write to standard output: No space left on device (os error 28)\n");
+    assert_eq!(
+        said,
+        "twinscope: cannot write to standard output: No space left on device (os error 28)\n"
+    );
 }

@@ -103,7 +103,11 @@ fn the_corpus_is_read_as_its_writers_meant_it() {
     assert!(corpus.files.len() > 100, "a corpus has many files");
 
     let entries: Vec<(&String, &Entry)> = corpus.files.iter().collect();
-    let (next, wrong, slowest) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new((Duration::ZERO, String::new())));
+    let (next, wrong, slowest) = (
+        AtomicUsize::new(0),
+        Mutex::new(Vec::new()),
+        Mutex::new((Duration::ZERO, String::new())),
+    );
     let workers = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..workers {
@@ -111,7 +115,10 @@ fn the_corpus_is_read_as_its_writers_meant_it() {
                 while let Some((name, entry)) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let start = Instant::now();
                     if let Err(why) = check(&root.join(name), entry) {
-                        wrong.lock().expect("not poisoned").push(format!("{name}: {why}"));
+                        wrong
+                            .lock()
+                            .expect("not poisoned")
+                            .push(format!("{name}: {why}"));
                     }
                     let mut slowest = slowest.lock().expect("not poisoned");
                     if start.elapsed() > slowest.0 {
@@ -123,17 +130,37 @@ fn the_corpus_is_read_as_its_writers_meant_it() {
     });
     let wrong = wrong.into_inner().expect("not poisoned");
     let slowest = slowest.into_inner().expect("not poisoned");
-    println!("{} files, {} wrong; slowest {} in {:?}", entries.len(), wrong.len(), slowest.1, slowest.0);
+    println!(
+        "{} files, {} wrong; slowest {} in {:?}",
+        entries.len(),
+        wrong.len(),
+        slowest.1,
+        slowest.0
+    );
     assert!(!Path::new(MARKER).exists(), "a file was executed");
-    assert!(wrong.is_empty(), "{} of {} files:\n{}", wrong.len(), entries.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} files:\n{}",
+        wrong.len(),
+        entries.len(),
+        wrong.join("\n")
+    );
 }
 
 fn check(path: &Path, entry: &Entry) -> Result<(), String> {
     let cache = tempfile::tempdir().expect("a temporary folder");
     let mut command = Command::new(env!("CARGO_BIN_EXE_twinscope"));
-    command.arg("ls").arg(path).args(["--json", "--hash", "--cache-dir"]).arg(cache.path());
+    command
+        .arg("ls")
+        .arg(path)
+        .args(["--json", "--hash", "--cache-dir"])
+        .arg(cache.path());
     if let Some(supplied) = &entry.user_supplied {
-        command.arg("--raw").arg(format!("{}{:?}", our_dtype(&supplied.dtype), supplied.shape));
+        command.arg("--raw").arg(format!(
+            "{}{:?}",
+            our_dtype(&supplied.dtype),
+            supplied.shape
+        ));
     }
     let start = Instant::now();
     let (output, peak) = run(command)?;
@@ -141,11 +168,19 @@ fn check(path: &Path, entry: &Entry) -> Result<(), String> {
         return Err(format!("took {:?}", start.elapsed()));
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let code = output.status.code().ok_or_else(|| format!("ended by a signal: {stderr}"))?;
+    let code = output
+        .status
+        .code()
+        .ok_or_else(|| format!("ended by a signal: {stderr}"))?;
     if !matches!(code, 0 | 2) || stderr.contains("panicked") {
         return Err(format!("exit code {code}: {stderr}"));
     }
-    let left: Vec<_> = std::fs::read_dir(cache.path()).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let left: Vec<_> = std::fs::read_dir(cache.path())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     if !left.is_empty() {
         return Err(format!("left {left:?} in the cache folder"));
     }
@@ -154,28 +189,52 @@ fn check(path: &Path, entry: &Entry) -> Result<(), String> {
     }
     let listing: Option<Listing> = serde_json::from_slice(&output.stdout).ok();
     let Some(listing) = listing else {
-        let refusal_is_right = code == 2 && (entry.error.is_some() || entry.any_outcome || !entry.error_ok.is_empty());
-        return if refusal_is_right { Ok(()) } else { Err(format!("refused: {}", stderr.trim())) };
+        let refusal_is_right =
+            code == 2 && (entry.error.is_some() || entry.any_outcome || !entry.error_ok.is_empty());
+        return if refusal_is_right {
+            Ok(())
+        } else {
+            Err(format!("refused: {}", stderr.trim()))
+        };
     };
 
-    let attack = listing.findings.iter().any(|finding| matches!(finding.kind.as_str(), "unsafe_global" | "path_escape"));
+    let attack = listing
+        .findings
+        .iter()
+        .any(|finding| matches!(finding.kind.as_str(), "unsafe_global" | "path_escape"));
     if attack != (code == 2) && !(code == 2 && listing.tensors.is_empty()) {
-        return Err(format!("exit code {code} with findings {:?}", listing.findings.iter().map(|f| &f.kind).collect::<Vec<_>>()));
+        return Err(format!(
+            "exit code {code} with findings {:?}",
+            listing.findings.iter().map(|f| &f.kind).collect::<Vec<_>>()
+        ));
     }
     if entry.error.as_deref() == Some("unsafe_global") && !attack && code != 2 {
         return Err("an attempt to execute was not reported".to_owned());
     }
     let reported = code == 2 || !listing.skipped.is_empty() || !listing.findings.is_empty();
-    let may_accept = entry.error.is_none() || entry.may_accept || entry.may_accept_with_warning || entry.any_outcome;
+    let may_accept = entry.error.is_none()
+        || entry.may_accept
+        || entry.may_accept_with_warning
+        || entry.any_outcome;
     if !reported && !may_accept {
-        return Err(format!("accepted without a word, though {}", entry.error.as_deref().unwrap_or_default()));
+        return Err(format!(
+            "accepted without a word, though {}",
+            entry.error.as_deref().unwrap_or_default()
+        ));
     }
     if let Some(count) = entry.tensor_count
         && listing.tensors.len() != count
     {
-        return Err(format!("{} tensors instead of {count}", listing.tensors.len()));
+        return Err(format!(
+            "{} tensors instead of {count}",
+            listing.tensors.len()
+        ));
     }
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = path
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     if entry.error.is_some() {
         return salvaged(&listing, entry, &stem);
     }
@@ -191,7 +250,11 @@ fn check(path: &Path, entry: &Entry) -> Result<(), String> {
 /// A tensor that a broken file still lists, and that its writer knows, has the right values.
 fn salvaged(listing: &Listing, entry: &Entry, stem: &str) -> Result<(), String> {
     for tensor in &entry.salvage {
-        let name = if tensor.name.is_empty() { stem } else { &tensor.name };
+        let name = if tensor.name.is_empty() {
+            stem
+        } else {
+            &tensor.name
+        };
         let same = listing.tensors.iter().find(|listed| listed.name == name);
         if let (Some(listed), Some(sha256)) = (same, &tensor.sha256)
             && listed.sha256.as_ref().is_some_and(|found| found != sha256)
@@ -203,26 +266,52 @@ fn salvaged(listing: &Listing, entry: &Entry, stem: &str) -> Result<(), String> 
 }
 
 fn found(listing: &Listing, wanted: &Tensor, path: &Path, stem: &str) -> Result<(), String> {
-    let Some(shape) = &wanted.shape else { return Ok(()) };
+    let Some(shape) = &wanted.shape else {
+        return Ok(());
+    };
     let sha256 = wanted.sha256.as_ref().or(wanted.dense_sha256.as_ref());
     let dtype = our_dtype(&wanted.dtype);
-    let name = if wanted.name.is_empty() { stem } else { &wanted.name };
+    let name = if wanted.name.is_empty() {
+        stem
+    } else {
+        &wanted.name
+    };
     // A gzip around one file and an HDF5 root keep the inner name; nothing else may differ.
     let alike = |listed: &&Listed| {
-        listed.dtype == dtype && listed.shape == *shape && (wanted.lazy_only || sha256.is_none() || listed.sha256.as_ref() == sha256)
+        listed.dtype == dtype
+            && listed.shape == *shape
+            && (wanted.lazy_only || sha256.is_none() || listed.sha256.as_ref() == sha256)
     };
     // `'a.b'` and `a` holding `b` are two tensors with one name; the second is called `a.b#2`.
-    let called = |listed: &Listed| listed.name == name || listed.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('#'));
-    if listing.tensors.iter().any(|listed| called(listed) && alike(&listed)) {
+    let called = |listed: &Listed| {
+        listed.name == name
+            || listed
+                .name
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('#'))
+    };
+    if listing
+        .tensors
+        .iter()
+        .any(|listed| called(listed) && alike(&listed))
+    {
         return Ok(());
     }
     let near: Vec<String> = listing
         .tensors
         .iter()
         .filter(|listed| listed.name == name || alike(listed))
-        .map(|listed| format!("{} {} {:?} {:?}", listed.name, listed.dtype, listed.shape, listed.sha256))
+        .map(|listed| {
+            format!(
+                "{} {} {:?} {:?}",
+                listed.name, listed.dtype, listed.shape, listed.sha256
+            )
+        })
         .collect();
-    Err(format!("no `{name}` {dtype} {shape:?} {sha256:?} in {}; near: {near:?}", path.display()))
+    Err(format!(
+        "no `{name}` {dtype} {shape:?} {sha256:?} in {}; near: {near:?}",
+        path.display()
+    ))
 }
 
 /// The corpus names dtypes as torch and NumPy do.
@@ -236,8 +325,12 @@ fn our_dtype(theirs: &str) -> String {
         "complex64" => "c64".into(),
         "complex128" => "c128".into(),
         other if other.starts_with("gguf:") => other[5..].to_lowercase(),
-        other if other.starts_with("uint") && other[4..].parse::<u8>().is_ok() => format!("u{}", &other[4..]),
-        other if other.starts_with("int") && other[3..].parse::<u8>().is_ok() => format!("i{}", &other[3..]),
+        other if other.starts_with("uint") && other[4..].parse::<u8>().is_ok() => {
+            format!("u{}", &other[4..])
+        }
+        other if other.starts_with("int") && other[3..].parse::<u8>().is_ok() => {
+            format!("i{}", &other[3..])
+        }
         other => other.replace("float8", "f8").replace("float4", "f4"),
     }
 }
@@ -245,7 +338,12 @@ fn our_dtype(theirs: &str) -> String {
 /// Runs to the end; also the peak of its anonymous memory in bytes.
 fn run(mut command: Command) -> Result<(std::process::Output, u64), String> {
     use std::process::Stdio;
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| error.to_string())?;
     let status = format!("/proc/{}/status", child.id());
     let done = std::sync::atomic::AtomicBool::new(false);
     let (output, peak) = std::thread::scope(|scope| {
@@ -263,10 +361,15 @@ fn run(mut command: Command) -> Result<(std::process::Output, u64), String> {
         done.store(true, Ordering::Relaxed);
         (output, watch.join().expect("the watcher does not panic"))
     });
-    output.map(|output| (output, peak)).map_err(|error| error.to_string())
+    output
+        .map(|output| (output, peak))
+        .map_err(|error| error.to_string())
 }
 
 fn anonymous(status: &str) -> u64 {
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-    line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
+    line.and_then(|line| line.split_whitespace().nth(1))
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .unwrap_or(0)
+        << 10
 }

@@ -72,22 +72,53 @@ fn every_fault_is_found_where_it_is_with_its_cause_and_rounding_is_not_one() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/faultbench");
     let root = std::env::var_os("TWINSCOPE_FAULTS").map_or(own, PathBuf::from);
     let text = std::fs::read_to_string(root.join("expected.json")).expect("expected.json is there");
-    let cases: BTreeMap<String, Case> = serde_json::from_str(&text).expect("expected.json is as documented");
+    let cases: BTreeMap<String, Case> =
+        serde_json::from_str(&text).expect("expected.json is as documented");
     assert!(cases.len() >= 10, "the bench has its cases");
     let (mut score, mut missed) = (Score::default(), Vec::new());
     for (name, case) in &cases {
         let report = compared(&root, name, case);
-        missed.extend(score.add(case, &report).map(|what| format!("{name}: {what}")));
+        missed.extend(
+            score
+                .add(case, &report)
+                .map(|what| format!("{name}: {what}")),
+        );
     }
     println!("{}", missed.join("\n"));
-    println!("first divergence right   {} of {}", score.located, score.faults);
-    println!("accepted cause on top    {} of {}", score.caused, score.named);
+    println!(
+        "first divergence right   {} of {}",
+        score.located, score.faults
+    );
+    println!(
+        "accepted cause on top    {} of {}",
+        score.caused, score.named
+    );
     println!("wrong cause claimed      {}", score.wrong_claims);
-    println!("benign called diverged   {} of {}", score.false_alarms, score.benign);
-    println!("second faults found      {} of {}", score.seconds_found, score.seconds);
-    assert_eq!((score.located, score.seconds_found), (score.faults, score.seconds), "{}", missed.join("\n"));
-    assert_eq!((score.wrong_claims, score.false_alarms), (0, 0), "{}", missed.join("\n"));
-    assert!(20 * score.caused >= 19 * score.named, "95 % of the causes: {}", missed.join("\n"));
+    println!(
+        "benign called diverged   {} of {}",
+        score.false_alarms, score.benign
+    );
+    println!(
+        "second faults found      {} of {}",
+        score.seconds_found, score.seconds
+    );
+    assert_eq!(
+        (score.located, score.seconds_found),
+        (score.faults, score.seconds),
+        "{}",
+        missed.join("\n")
+    );
+    assert_eq!(
+        (score.wrong_claims, score.false_alarms),
+        (0, 0),
+        "{}",
+        missed.join("\n")
+    );
+    assert!(
+        20 * score.caused >= 19 * score.named,
+        "95 % of the causes: {}",
+        missed.join("\n")
+    );
 }
 
 fn compared(root: &Path, name: &str, case: &Case) -> Report {
@@ -98,7 +129,11 @@ fn compared(root: &Path, name: &str, case: &Case) -> Report {
         .arg("--json")
         .output()
         .expect("the binary runs");
-    assert_eq!(output.status.code(), Some(i32::from(case.verdict == "diverged")), "{name}: exit code");
+    assert_eq!(
+        output.status.code(),
+        Some(i32::from(case.verdict == "diverged")),
+        "{name}: exit code"
+    );
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
@@ -106,7 +141,10 @@ impl Score {
     /// Counts a case; what is wrong with it in words.
     fn add(&mut self, case: &Case, report: &Report) -> impl Iterator<Item = String> {
         let mut wrong = Vec::new();
-        let first = report.first_divergence.as_ref().map(|first| first.name.as_str());
+        let first = report
+            .first_divergence
+            .as_ref()
+            .map(|first| first.name.as_str());
         if case.verdict == "benign" {
             self.benign += 1;
             if report.verdict == "diverged" {
@@ -116,32 +154,54 @@ impl Score {
             return wrong.into_iter();
         }
         self.faults += 1;
-        let pair = report.pairs.iter().find(|pair| Some(&pair.name) == case.first.as_ref());
+        let pair = report
+            .pairs
+            .iter()
+            .find(|pair| Some(&pair.name) == case.first.as_ref());
         let located = match case.verdict.as_str() {
-            "harmless" => report.verdict == "agree" && pair.is_some_and(|pair| pair.verdict == "harmless"),
+            "harmless" => {
+                report.verdict == "agree" && pair.is_some_and(|pair| pair.verdict == "harmless")
+            }
             _ => first == case.first.as_deref(),
         };
         self.located += usize::from(located);
         if !located {
-            wrong.push(format!("expected {} at {:?}, found {} at {first:?}", case.verdict, case.first, report.verdict));
+            wrong.push(format!(
+                "expected {} at {:?}, found {} at {first:?}",
+                case.verdict, case.first, report.verdict
+            ));
         }
         for name in &case.also {
             self.seconds += 1;
-            let own = |pair: &&Pair| pair.name == *name && pair.verdict == "diverged" && pair.origin.as_deref() == Some("own");
+            let own = |pair: &&Pair| {
+                pair.name == *name
+                    && pair.verdict == "diverged"
+                    && pair.origin.as_deref() == Some("own")
+            };
             let found = report.pairs.iter().any(|pair| own(&pair));
             self.seconds_found += usize::from(found);
             if !found {
-                wrong.push(format!("the second fault at {name} is not its own divergence"));
+                wrong.push(format!(
+                    "the second fault at {name} is not its own divergence"
+                ));
             }
         }
-        let best = pair.filter(|_| located).and_then(|pair| pair.causes.first());
+        let best = pair
+            .filter(|_| located)
+            .and_then(|pair| pair.causes.first());
         if let Some(accepted) = &case.causes {
             self.named += 1;
             let right = best.is_some_and(|cause| accepted.contains(&cause.kind));
             self.caused += usize::from(right);
             if !right {
-                wrong.push(format!("expected one of {accepted:?}, found {:?}", best.map(|cause| &cause.kind)));
-                self.wrong_claims += usize::from(best.and_then(|cause| cause.explained).is_some_and(|share| share >= CLAIMED));
+                wrong.push(format!(
+                    "expected one of {accepted:?}, found {:?}",
+                    best.map(|cause| &cause.kind)
+                ));
+                self.wrong_claims += usize::from(
+                    best.and_then(|cause| cause.explained)
+                        .is_some_and(|share| share >= CLAIMED),
+                );
             }
         }
         wrong.into_iter()

@@ -18,9 +18,17 @@ const MEASURED: usize = 200;
 const LISTED: usize = 100_000;
 
 /// A plan, and how many pairs it leaves out because nobody could read them all.
-pub fn plan_alone(side: &Side<'_>, settings: &Settings, exact: bool) -> Result<(Plan, u64), PairError> {
+pub fn plan_alone(
+    side: &Side<'_>,
+    settings: &Settings,
+    exact: bool,
+) -> Result<(Plan, u64), PairError> {
     let filter = Wanted::new(settings)?;
-    let wanted: Vec<bool> = side.items().iter().map(|item| filter.wants(&item.name)).collect();
+    let wanted: Vec<bool> = side
+        .items()
+        .iter()
+        .map(|item| filter.wants(&item.name))
+        .collect();
     let keeps = |pair: &Pair| wanted[pair.reference[0]] && wanted[pair.candidate[0]];
     let count = wanted.iter().filter(|wanted| **wanted).count() as u64;
     let total = count * count.saturating_sub(1) / 2;
@@ -30,13 +38,30 @@ pub fn plan_alone(side: &Side<'_>, settings: &Settings, exact: bool) -> Result<(
         ranked(side, total <= LISTED as u64, keeps)
     };
     let missing = total - pairs.len() as u64;
-    let left_out = wanted.iter().enumerate().filter(|(_, wanted)| !**wanted).map(|(item, _)| item).collect();
-    Ok((Plan { pairing: Pairing { pairs, left_out: [left_out, Vec::new()], ..Pairing::default() }, alone: true }, missing))
+    let left_out = wanted
+        .iter()
+        .enumerate()
+        .filter(|(_, wanted)| !**wanted)
+        .map(|(item, _)| item)
+        .collect();
+    Ok((
+        Plan {
+            pairing: Pairing {
+                pairs,
+                left_out: [left_out, Vec::new()],
+                ..Pairing::default()
+            },
+            alone: true,
+        },
+        missing,
+    ))
 }
 
 /// All pairs in order, or the most alike of them; all but the best of equal shape only ranked.
 fn ranked(side: &Side<'_>, all: bool, keeps: impl Fn(&Pair) -> bool) -> Vec<Pair> {
-    let equal = |pair: &Pair| side.items()[pair.reference[0]].shape == side.items()[pair.candidate[0]].shape;
+    let equal = |pair: &Pair| {
+        side.items()[pair.reference[0]].shape == side.items()[pair.candidate[0]].shape
+    };
     let mut by_score = pairing::rank_by_sketch(side, LISTED);
     by_score.retain(&keeps);
     let mut room = MEASURED;
@@ -51,11 +76,17 @@ fn ranked(side: &Side<'_>, all: bool, keeps: impl Fn(&Pair) -> bool) -> Vec<Pair
         by_score.sort_by_key(|pair| (pair.reference[0], pair.candidate[0]));
         return by_score;
     }
-    let mut known: HashMap<(usize, usize), Pair> =
-        by_score.into_iter().map(|pair| ((pair.reference[0], pair.candidate[0]), pair)).collect();
+    let mut known: HashMap<(usize, usize), Pair> = by_score
+        .into_iter()
+        .map(|pair| ((pair.reference[0], pair.candidate[0]), pair))
+        .collect();
     let place = |pair: Pair| match known.remove(&(pair.reference[0], pair.candidate[0])) {
         Some(ranked) => ranked,
-        None if equal(&pair) => Pair { rule: Rule::Values, score: 0.0, ..pair },
+        None if equal(&pair) => Pair {
+            rule: Rule::Values,
+            score: 0.0,
+            ..pair
+        },
         None => pair,
     };
     pairing::all_pairs(side).filter(keeps).map(place).collect()
@@ -80,8 +111,13 @@ impl Wanted {
             }
             set.build().map_err(wrong(&globs.join(" ")))
         };
-        let only = (!settings.only.is_empty()).then(|| set(&settings.only)).transpose()?;
-        Ok(Self { only, skip: set(&settings.skip)? })
+        let only = (!settings.only.is_empty())
+            .then(|| set(&settings.only))
+            .transpose()?;
+        Ok(Self {
+            only,
+            skip: set(&settings.skip)?,
+        })
     }
 
     fn wants(&self, name: &str) -> bool {

@@ -78,7 +78,13 @@ impl Part {
     }
 
     fn bare(outcome: Outcome) -> Self {
-        Self { layout: None, shape: None, digits: [Digits::Unknown; 2], spread: 0.0, outcome }
+        Self {
+            layout: None,
+            shape: None,
+            digits: [Digits::Unknown; 2],
+            spread: 0.0,
+            outcome,
+        }
     }
 }
 
@@ -104,8 +110,17 @@ pub fn compare(
     let plan = plan(reference, candidate, settings)?;
     let parts = slots(&plan);
     measure(&plan, reference, candidate, settings, watch, &parts);
-    let floors = noise.map(|noise| measured_floors(reference, noise, settings, watch)).transpose()?;
-    let mut report = merge(&plan, taken(&parts), reference, candidate, settings, floors.as_ref());
+    let floors = noise
+        .map(|noise| measured_floors(reference, noise, settings, watch))
+        .transpose()?;
+    let mut report = merge(
+        &plan,
+        taken(&parts),
+        reference,
+        candidate,
+        settings,
+        floors.as_ref(),
+    );
     if !watch.stopped() && settings.causes {
         explain(&plan, reference, candidate, &mut report);
     }
@@ -129,18 +144,31 @@ pub fn check(settings: &Settings) -> Result<(), PairError> {
         }
 
         fn view(&self, _: usize) -> Result<View, ReadError> {
-            Err(ReadError::NoData { why: "there is nothing" })
+            Err(ReadError::NoData {
+                why: "there is nothing",
+            })
         }
     }
     let nothing = Nothing(Listing::default());
     let side = Side::new(&nothing);
-    let settings = Settings { rules: vec![Rule::Pattern], map: Vec::new(), ..settings.clone() };
+    let settings = Settings {
+        rules: vec![Rule::Pattern],
+        map: Vec::new(),
+        ..settings.clone()
+    };
     pairing::pair(&side, &side, &settings)?;
     Ok(())
 }
 
-pub fn plan(reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings) -> Result<Plan, PairError> {
-    Ok(Plan { pairing: pairing::pair(reference, candidate, settings)?, alone: false })
+pub fn plan(
+    reference: &Side<'_>,
+    candidate: &Side<'_>,
+    settings: &Settings,
+) -> Result<Plan, PairError> {
+    Ok(Plan {
+        pairing: pairing::pair(reference, candidate, settings)?,
+        alone: false,
+    })
 }
 
 /// Room for what each pair of a plan comes to. Filled in any order, and readable while the others are still missing.
@@ -150,7 +178,10 @@ pub fn slots(plan: &Plan) -> Vec<OnceLock<Part>> {
 
 /// What has been filled; the others were not reached.
 pub fn taken(parts: &[OnceLock<Part>]) -> Vec<Part> {
-    parts.iter().map(|part| part.get().cloned().unwrap_or_else(Part::not_reached)).collect()
+    parts
+        .iter()
+        .map(|part| part.get().cloned().unwrap_or_else(Part::not_reached))
+        .collect()
 }
 
 /// Pairs of one source, beyond which they are judged without profiles.
@@ -164,57 +195,141 @@ struct Way {
 }
 
 /// Measures every pair of a plan whose slot is still empty, in parallel.
-pub fn measure(plan: &Plan, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, watch: &dyn Watch, parts: &[OnceLock<Part>]) {
-    plan.pairing.pairs.par_iter().zip(parts).filter(|(_, part)| part.get().is_none()).for_each(|(pair, part)| {
-        // Forty thousand pairs with a profile for each index of each axis would not fit.
-        let way = Way { only_equal: plan.alone, profiles: !plan.alone || parts.len() < MANY };
-        let done = match plan.is_ranked(pair) {
-            true => Part::bare(Outcome::Ranked),
-            false => work_with(pair, reference, candidate, settings, watch, way),
-        };
-        // A slot is filled once; the same work twice gives the same part.
-        let _ = part.set(done);
-    });
+pub fn measure(
+    plan: &Plan,
+    reference: &Side<'_>,
+    candidate: &Side<'_>,
+    settings: &Settings,
+    watch: &dyn Watch,
+    parts: &[OnceLock<Part>],
+) {
+    plan.pairing
+        .pairs
+        .par_iter()
+        .zip(parts)
+        .filter(|(_, part)| part.get().is_none())
+        .for_each(|(pair, part)| {
+            // Forty thousand pairs with a profile for each index of each axis would not fit.
+            let way = Way {
+                only_equal: plan.alone,
+                profiles: !plan.alone || parts.len() < MANY,
+            };
+            let done = match plan.is_ranked(pair) {
+                true => Part::bare(Outcome::Ranked),
+                false => work_with(pair, reference, candidate, settings, watch, way),
+            };
+            // A slot is filled once; the same work twice gives the same part.
+            let _ = part.set(done);
+        });
 }
 
 /// Lines one pair up and measures it.
-pub fn work(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, watch: &dyn Watch) -> Part {
-    work_with(pair, reference, candidate, settings, watch, Way { only_equal: false, profiles: true })
+pub fn work(
+    pair: &Pair,
+    reference: &Side<'_>,
+    candidate: &Side<'_>,
+    settings: &Settings,
+    watch: &dyn Watch,
+) -> Part {
+    work_with(
+        pair,
+        reference,
+        candidate,
+        settings,
+        watch,
+        Way {
+            only_equal: false,
+            profiles: true,
+        },
+    )
 }
 
-fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, watch: &dyn Watch, way: Way) -> Part {
+fn work_with(
+    pair: &Pair,
+    reference: &Side<'_>,
+    candidate: &Side<'_>,
+    settings: &Settings,
+    watch: &dyn Watch,
+    way: Way,
+) -> Part {
     let part = Part::bare;
     if watch.stopped() {
         return part(Outcome::NotReached);
     }
     let views = |side: &Side<'_>, items: &[usize]| -> Result<Vec<View>, String> {
-        items.iter().map(|item| readable(side, *item).map_err(|reason| format!("`{}`: {reason}", side.items()[*item].name))).collect()
+        items
+            .iter()
+            .map(|item| {
+                readable(side, *item)
+                    .map_err(|reason| format!("`{}`: {reason}", side.items()[*item].name))
+            })
+            .collect()
     };
     let left = match views(reference, &pair.reference) {
         Ok(views) => views,
-        Err(reason) => return part(Outcome::Unreadable { side: "reference", reason }),
+        Err(reason) => {
+            return part(Outcome::Unreadable {
+                side: "reference",
+                reason,
+            });
+        }
     };
     let right = match views(candidate, &pair.candidate) {
         Ok(views) => views,
-        Err(reason) => return part(Outcome::Unreadable { side: "candidate", reason }),
+        Err(reason) => {
+            return part(Outcome::Unreadable {
+                side: "candidate",
+                reason,
+            });
+        }
     };
-    let aligned = match layout::align(&left, &right, &hints(pair, reference, candidate, settings, way.only_equal)) {
+    let aligned = match layout::align(
+        &left,
+        &right,
+        &hints(pair, reference, candidate, settings, way.only_equal),
+    ) {
         Ok(aligned) => aligned,
-        Err(LayoutError::Read(error)) => return part(Outcome::Unreadable { side: "pair", reason: error.to_string() }),
+        Err(LayoutError::Read(error)) => {
+            return part(Outcome::Unreadable {
+                side: "pair",
+                reason: error.to_string(),
+            });
+        }
         Err(error) => return part(Outcome::Incomparable(error.to_string())),
     };
     let aligned = match layout::settle(aligned, &left, &right, &|| !watch.stopped()) {
         Ok(Some(aligned)) => aligned,
         Ok(None) => return part(Outcome::NotReached),
-        Err(LayoutError::Incomparable(error)) => return part(Outcome::Incomparable(error.to_string())),
-        Err(error) => return part(Outcome::Unreadable { side: "pair", reason: error.to_string() }),
+        Err(LayoutError::Incomparable(error)) => {
+            return part(Outcome::Incomparable(error.to_string()));
+        }
+        Err(error) => {
+            return part(Outcome::Unreadable {
+                side: "pair",
+                reason: error.to_string(),
+            });
+        }
     };
     // In the order of NumPy's rule, `atol + rtol * |r|`.
-    let tolerance =
-        (settings.rtol.is_some() || settings.atol.is_some()).then(|| (settings.atol.unwrap_or(0.0), settings.rtol.unwrap_or(0.0)));
-    let options = Options { profiles: if way.profiles { Profiling::Sampled } else { Profiling::Off }, top: TOP, tolerance };
+    let tolerance = (settings.rtol.is_some() || settings.atol.is_some())
+        .then(|| (settings.atol.unwrap_or(0.0), settings.rtol.unwrap_or(0.0)));
+    let options = Options {
+        profiles: if way.profiles {
+            Profiling::Sampled
+        } else {
+            Profiling::Off
+        },
+        top: TOP,
+        tolerance,
+    };
     // A giant pair says how far it has come, and can be left in the middle.
-    let (bytes, len) = (left.iter().chain(&right).filter_map(View::byte_len).sum::<u64>(), aligned.reference.len().max(1));
+    let (bytes, len) = (
+        left.iter()
+            .chain(&right)
+            .filter_map(View::byte_len)
+            .sum::<u64>(),
+        aligned.reference.len().max(1),
+    );
     let told = AtomicU64::new(0);
     let watched = |elements: u64| {
         let part = (u128::from(bytes) * u128::from(elements) / u128::from(len)) as u64;
@@ -222,30 +337,63 @@ fn work_with(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: 
         watch.measured(part);
         !watch.stopped()
     };
-    let outcome = match totals_watched(&*aligned.reference, &*aligned.candidate, &options, &watched) {
+    let outcome = match totals_watched(&*aligned.reference, &*aligned.candidate, &options, &watched)
+    {
         Ok(None) => return part(Outcome::NotReached),
         Ok(Some(mut totals)) => {
             let found = measures(&totals);
             // The profiles of a vocabulary are megabytes, of a thousand pairs gigabytes; whoever looks at one pair measures it again.
-            if totals.differing == 0 || totals.profiles.iter().map(|profile| profile.error.len()).sum::<usize>() > KEPT_PROFILES {
+            if totals.differing == 0
+                || totals
+                    .profiles
+                    .iter()
+                    .map(|profile| profile.error.len())
+                    .sum::<usize>()
+                    > KEPT_PROFILES
+            {
                 totals.profiles = Vec::new();
             }
             Outcome::Measured(Box::new(totals), found)
         }
-        Err(ReadError::Decode(error)) if error.is::<Incommensurable>() => Outcome::Incomparable(error.to_string()),
-        Err(error) => Outcome::Unreadable { side: at_fault(&*aligned.reference), reason: error.to_string() },
+        Err(ReadError::Decode(error)) if error.is::<Incommensurable>() => {
+            Outcome::Incomparable(error.to_string())
+        }
+        Err(error) => Outcome::Unreadable {
+            side: at_fault(&*aligned.reference),
+            reason: error.to_string(),
+        },
     };
     watch.measured(bytes.saturating_sub(told.into_inner()));
     let apart = matches!(&outcome, Outcome::Measured(totals, _) if totals.differing > 0);
-    let digits =
-        if apart { [precision::digits(&*aligned.reference), precision::digits(&*aligned.candidate)] } else { [Digits::Unknown; 2] };
-    let spread = if apart { spread(&*aligned.reference).unwrap_or(0.0) } else { 0.0 };
-    Part { shape: Some(aligned.reference.shape().clone()), layout: Some(aligned.layout), digits, spread, outcome }
+    let digits = if apart {
+        [
+            precision::digits(&*aligned.reference),
+            precision::digits(&*aligned.candidate),
+        ]
+    } else {
+        [Digits::Unknown; 2]
+    };
+    let spread = if apart {
+        spread(&*aligned.reference).unwrap_or(0.0)
+    } else {
+        0.0
+    };
+    Part {
+        shape: Some(aligned.reference.shape().clone()),
+        layout: Some(aligned.layout),
+        digits,
+        spread,
+        outcome,
+    }
 }
 
 /// Whose bytes went away while they were read: the reference's, when they are still not there, else the candidate's.
 fn at_fault(reference: &dyn Operand) -> &'static str {
-    if reference.check().is_err() { "reference" } else { "candidate" }
+    if reference.check().is_err() {
+        "reference"
+    } else {
+        "candidate"
+    }
 }
 
 /// Indices of all axes together up to which a pair keeps its profiles.
@@ -259,13 +407,23 @@ fn readable(side: &Side<'_>, item: usize) -> Result<View, String> {
     let view = side.view(item).map_err(|error| error.to_string())?;
     let claimed = view.byte_len().unwrap_or(u64::MAX);
     if claimed > CLAIMED && claimed > view.stored_len().saturating_mul(TIMES) {
-        return Err(format!("it claims {} values over {} bytes of data", view.len(), view.stored_len()));
+        return Err(format!(
+            "it claims {} values over {} bytes of data",
+            view.len(),
+            view.stored_len()
+        ));
     }
     Ok(view)
 }
 
 /// What the user and the sources say about how a pair lies.
-fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings, only_equal: bool) -> Hints {
+fn hints(
+    pair: &Pair,
+    reference: &Side<'_>,
+    candidate: &Side<'_>,
+    settings: &Settings,
+    only_equal: bool,
+) -> Hints {
     let dims = |side: &Side<'_>, item: usize| {
         let said = side.items()[item].meta.as_ref()?.get("dims")?.as_str()?;
         said.parse::<Dims>().ok()
@@ -277,8 +435,9 @@ fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Set
     };
     let name = &reference.items()[pair.reference[0]].name;
     // A glob or steps that cannot be read were refused when the settings were checked.
-    let chosen =
-        settings.layouts.iter().find(|entry| globset::Glob::new(&entry.name).is_ok_and(|glob| glob.compile_matcher().is_match(name)));
+    let chosen = settings.layouts.iter().find(|entry| {
+        globset::Glob::new(&entry.name).is_ok_and(|glob| glob.compile_matcher().is_match(name))
+    });
     Hints {
         user: chosen.and_then(|entry| parse_steps(&entry.steps).ok()),
         reference: side(reference, &pair.reference),
@@ -295,7 +454,11 @@ fn hints(pair: &Pair, reference: &Side<'_>, candidate: &Side<'_>, settings: &Set
 /// How one family writes what the other writes otherwise, in the same shape.
 fn convention(reference: &str, candidate: &str) -> Option<Convention> {
     let kernels = [reference, candidate].map(|name| last_word(name) == "kernel");
-    let interleaved = |name: &str| ["linear_qkv", "query_key_value"].iter().any(|word| name.contains(word));
+    let interleaved = |name: &str| {
+        ["linear_qkv", "query_key_value"]
+            .iter()
+            .any(|word| name.contains(word))
+    };
     let fused = |name: &str| name.contains("qkv") || name.contains("c_attn");
     match [interleaved(reference), interleaved(candidate)] {
         [true, false] if fused(candidate) => Some(Convention::Interleaved(Which::Reference)),
@@ -306,11 +469,25 @@ fn convention(reference: &str, candidate: &str) -> Option<Convention> {
 }
 
 /// The layouts of the settings that no pair is named by: a typing mistake, for nothing else would tell.
-pub fn unused_layouts<'s>(plan: &Plan, reference: &Side<'_>, settings: &'s Settings) -> Vec<&'s str> {
-    let names =
-        |glob: &globset::GlobMatcher| plan.pairing.pairs.iter().any(|pair| glob.is_match(&reference.items()[pair.reference[0]].name));
-    let unused = |name: &&str| globset::Glob::new(name).is_ok_and(|glob| !names(&glob.compile_matcher()));
-    settings.layouts.iter().map(|entry| entry.name.as_str()).filter(unused).collect()
+pub fn unused_layouts<'s>(
+    plan: &Plan,
+    reference: &Side<'_>,
+    settings: &'s Settings,
+) -> Vec<&'s str> {
+    let names = |glob: &globset::GlobMatcher| {
+        plan.pairing
+            .pairs
+            .iter()
+            .any(|pair| glob.is_match(&reference.items()[pair.reference[0]].name))
+    };
+    let unused =
+        |name: &&str| globset::Glob::new(name).is_ok_and(|glob| !names(&glob.compile_matcher()));
+    settings
+        .layouts
+        .iter()
+        .map(|entry| entry.name.as_str())
+        .filter(unused)
+        .collect()
 }
 
 /// The measures of a repeat or higher-precision run against the reference, by reference item.
@@ -321,9 +498,14 @@ pub fn measured_floors(
     watch: &dyn Watch,
 ) -> Result<HashMap<usize, Measures>, PairError> {
     let plan = pairing::pair(reference, noise, settings)?;
-    let measured = plan.pairs.par_iter().filter_map(|pair| match work(pair, reference, noise, settings, watch).outcome {
-        Outcome::Measured(_, measures) => Some((pair.reference[0], measures)),
-        Outcome::Incomparable(_) | Outcome::Unreadable { .. } | Outcome::NotReached | Outcome::Ranked => None,
+    let measured = plan.pairs.par_iter().filter_map(|pair| {
+        match work(pair, reference, noise, settings, watch).outcome {
+            Outcome::Measured(_, measures) => Some((pair.reference[0], measures)),
+            Outcome::Incomparable(_)
+            | Outcome::Unreadable { .. }
+            | Outcome::NotReached
+            | Outcome::Ranked => None,
+        }
     });
     Ok(measured.collect())
 }
@@ -337,14 +519,19 @@ pub fn merge(
     settings: &Settings,
     floors: Option<&HashMap<usize, Measures>>,
 ) -> Report {
-    let Plan { pairing: plan, alone } = plan;
+    let Plan {
+        pairing: plan,
+        alone,
+    } = plan;
     let mut report = Report {
         reference: reference.source().listing().source.clone(),
         candidate: candidate.source().listing().source.clone(),
         partial: false,
         layer_offset: plan.layer_offset,
         // Pairs of one source are no run beside another.
-        computed_in: std::array::from_fn(|side| precision::of_run(parts.iter().map(|part| part.digits[side])).filter(|_| !alone)),
+        computed_in: std::array::from_fn(|side| {
+            precision::of_run(parts.iter().map(|part| part.digits[side])).filter(|_| !alone)
+        }),
         pairs: Vec::with_capacity(parts.len()),
         only_reference: leftovers(&plan.only_reference, reference, candidate),
         only_candidate: leftovers(&plan.only_candidate, candidate, reference),
@@ -356,11 +543,13 @@ pub fn merge(
     let sides = &[(reference, "reference"), (candidate, "candidate")][..if *alone { 1 } else { 2 }];
     for (side, name) in sides.iter().copied() {
         let listing = side.source().listing();
-        report.skipped.extend(listing.skipped.iter().map(|skipped| SkippedReport {
-            side: name,
-            name: skipped.name.clone(),
-            reason: skipped.reason.clone(),
-        }));
+        report
+            .skipped
+            .extend(listing.skipped.iter().map(|skipped| SkippedReport {
+                side: name,
+                name: skipped.name.clone(),
+                reason: skipped.reason.clone(),
+            }));
         let findings = listing.findings.iter();
         report.findings.extend(findings.map(|f| FindingReport {
             side: name,
@@ -386,14 +575,30 @@ pub fn merge(
             // Pairs of one source follow from each other in no way.
             (judge, longest) = (Judge::default(), 0);
         }
-        let names =
-            |side: &Side<'_>, items: &[usize]| -> Vec<String> { items.iter().map(|item| side.items()[*item].name.clone()).collect() };
-        let (left, right) = (names(reference, &pair.reference), names(candidate, &pair.candidate));
+        let names = |side: &Side<'_>, items: &[usize]| -> Vec<String> {
+            items
+                .iter()
+                .map(|item| side.items()[*item].name.clone())
+                .collect()
+        };
+        let (left, right) = (
+            names(reference, &pair.reference),
+            names(candidate, &pair.candidate),
+        );
         let first = &reference.items()[pair.reference[0]];
         let parameter = checkpoints || is_parameter(first);
         let dtypes = [first.dtype, candidate.items()[pair.candidate[0]].dtype];
         // An element may be a sum over any dimension seen so far: hidden size, heads, sequence.
-        longest = longest.max(first.shape.dims().iter().copied().max().unwrap_or(0).min(LONGEST_SUM));
+        longest = longest.max(
+            first
+                .shape
+                .dims()
+                .iter()
+                .copied()
+                .max()
+                .unwrap_or(0)
+                .min(LONGEST_SUM),
+        );
         let mut judged = PairReport {
             name: whole_name(&left),
             reference: left,
@@ -415,7 +620,8 @@ pub fn merge(
             unmeasured: None,
             reason: None,
         };
-        let mut lacks = |why, reason| (judged.unmeasured, judged.reason) = (Some(why), Some(reason));
+        let mut lacks =
+            |why, reason| (judged.unmeasured, judged.reason) = (Some(why), Some(reason));
         match part.outcome {
             Outcome::Measured(totals, measures) => {
                 let facts = Facts {
@@ -425,9 +631,17 @@ pub fn merge(
                     reduction: longest.max(averaged(&judged.reference[0])),
                     spread: part.spread,
                     // Parameters are not computed from positions.
-                    angle: if parameter { 0.0 } else { angle(&[&judged.reference[0], &judged.candidate[0]], first.shape.dims()) },
+                    angle: if parameter {
+                        0.0
+                    } else {
+                        angle(
+                            &[&judged.reference[0], &judged.candidate[0]],
+                            first.shape.dims(),
+                        )
+                    },
                     parameter,
-                    measured_floor: floors.and_then(|floors| floors.get(&pair.reference[0]).copied()),
+                    measured_floor: floors
+                        .and_then(|floors| floors.get(&pair.reference[0]).copied()),
                     tolerance: settings.rtol.is_some() || settings.atol.is_some(),
                 };
                 judged.noise = judge.noise(&facts);
@@ -436,17 +650,30 @@ pub fn merge(
                 judged.totals = Some(*totals);
             }
             Outcome::Incomparable(reason) => lacks(Unmeasured::Shapes, reason),
-            Outcome::Unreadable { side, reason } => lacks(Unmeasured::Unreadable, format!("the {side} cannot be read: {reason}")),
+            Outcome::Unreadable { side, reason } => lacks(
+                Unmeasured::Unreadable,
+                format!("the {side} cannot be read: {reason}"),
+            ),
             Outcome::NotReached => {
                 report.partial = true;
-                lacks(Unmeasured::Stopped, "stopped before it was measured".to_owned());
+                lacks(
+                    Unmeasured::Stopped,
+                    "stopped before it was measured".to_owned(),
+                );
             }
-            Outcome::Ranked => lacks(Unmeasured::Ranked, "ranked by a sketch of its values; --exact measures every pair".to_owned()),
+            Outcome::Ranked => lacks(
+                Unmeasured::Ranked,
+                "ranked by a sketch of its values; --exact measures every pair".to_owned(),
+            ),
         }
         report.pairs.push(judged);
     }
     if !*alone {
-        report.findings.extend(missing::findings(&plan.pairs, &report.pairs, [reference, candidate]));
+        report.findings.extend(missing::findings(
+            &plan.pairs,
+            &report.pairs,
+            [reference, candidate],
+        ));
     }
     report
 }
@@ -460,7 +687,14 @@ fn whole_name(parts: &[String]) -> String {
 }
 
 /// What folders of gradients are called.
-const GRADIENTS: [&str; 6] = ["grad", "grads", "gradient", "gradients", "main_grad", "param_grads"];
+const GRADIENTS: [&str; 6] = [
+    "grad",
+    "grads",
+    "gradient",
+    "gradients",
+    "main_grad",
+    "param_grads",
+];
 
 /// A parameter is loaded, not computed: by what the source says of it, else by its name.
 fn is_parameter(item: &crate::side::Item) -> bool {
@@ -472,17 +706,33 @@ fn is_parameter(item: &crate::side::Item) -> bool {
         return true;
     }
     // A gradient or an optimizer's state is called after its weight, and computed.
-    if item.name.split(['.', '/']).any(|part| GRADIENTS.contains(&part)) || averaged(&item.name) > 0 {
+    if item
+        .name
+        .split(['.', '/'])
+        .any(|part| GRADIENTS.contains(&part))
+        || averaged(&item.name) > 0
+    {
         return false;
     }
     let last = last_word(&item.name);
     // Megatron numbers the weights of its grouped experts.
-    let numbered = ["weight", "bias"]
-        .iter()
-        .any(|word| last.strip_prefix(word).is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())));
+    let numbered = ["weight", "bias"].iter().any(|word| {
+        last.strip_prefix(word).is_some_and(|number| {
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    });
     let exactly = matches!(
         last,
-        "weight" | "bias" | "kernel" | "gamma" | "beta" | "embedding" | "running_mean" | "running_var" | "weight_scale" | "qweight"
+        "weight"
+            | "bias"
+            | "kernel"
+            | "gamma"
+            | "beta"
+            | "embedding"
+            | "running_mean"
+            | "running_var"
+            | "weight_scale"
+            | "qweight"
     );
     exactly || numbered || matches!(last, "layer_norm_weight" | "layer_norm_bias")
 }
@@ -498,7 +748,14 @@ fn last_word(name: &str) -> &str {
 fn is_checkpoint(side: &Side<'_>) -> bool {
     let kept = |item: &crate::side::Item| {
         let last = last_word(&item.name);
-        let ends = ["_weight", "_embedding", "_embeddings", "_bias", "_projection", "_table"];
+        let ends = [
+            "_weight",
+            "_embedding",
+            "_embeddings",
+            "_bias",
+            "_projection",
+            "_table",
+        ];
         let within = [".experts.", "/experts/", "batch_stats/"];
         // What an exporter to ONNX made of weights has lost its name; nothing that was computed is in such a file.
         let anonymous = item.name.starts_with("onnx::");
@@ -507,9 +764,16 @@ fn is_checkpoint(side: &Side<'_>) -> bool {
             || ends.iter().any(|end| last.ends_with(end))
             || within.iter().any(|part| item.name.contains(part))
     };
-    let told = |item: &crate::side::Item| item.meta.as_ref().is_some_and(|meta| meta.get("role").is_some() || meta.get("param").is_some());
+    let told = |item: &crate::side::Item| {
+        item.meta
+            .as_ref()
+            .is_some_and(|meta| meta.get("role").is_some() || meta.get("param").is_some())
+    };
     let items = side.items();
-    items.iter().any(is_parameter) && items.iter().all(|item| !told(item) && (is_parameter(item) || kept(item)))
+    items.iter().any(is_parameter)
+        && items
+            .iter()
+            .all(|item| !told(item) && (is_parameter(item) || kept(item)))
 }
 
 /// What else checkpoints hold.
@@ -547,7 +811,9 @@ fn leftovers(left: &[Leftover], side: &Side<'_>, other: &Side<'_>) -> Vec<Leftov
     left.iter()
         .map(|leftover| LeftoverReport {
             name: side.items()[leftover.item].name.clone(),
-            suggestion: leftover.suggestion.map(|item| other.items()[item].name.clone()),
+            suggestion: leftover
+                .suggestion
+                .map(|item| other.items()[item].name.clone()),
             score: leftover.score,
         })
         .collect()
@@ -555,7 +821,11 @@ fn leftovers(left: &[Leftover], side: &Side<'_>, other: &Side<'_>) -> Vec<Leftov
 
 /// The dtypes of a pair, for messages.
 pub fn dtype_text(dtypes: [DType; 2]) -> String {
-    if dtypes[0] == dtypes[1] { dtypes[0].to_string() } else { format!("{} / {}", dtypes[0], dtypes[1]) }
+    if dtypes[0] == dtypes[1] {
+        dtypes[0].to_string()
+    } else {
+        format!("{} / {}", dtypes[0], dtypes[1])
+    }
 }
 
 #[cfg(test)]
@@ -578,7 +848,9 @@ mod tests {
                 return Err(ReadError::NoData { why: "a test" });
             }
             let count = info.shape.elements().unwrap_or(0);
-            let bytes: Vec<u8> = (0..count).flat_map(|n| (n as f32 + 1.0).to_le_bytes()).collect();
+            let bytes: Vec<u8> = (0..count)
+                .flat_map(|n| (n as f32 + 1.0).to_le_bytes())
+                .collect();
             Ok(View::new(info.dtype, info.shape.clone(), bytes.into())?)
         }
     }
@@ -591,7 +863,10 @@ mod tests {
             bytes: None,
             meta: None,
         };
-        Source(Listing { tensors: tensors.iter().map(info).collect(), ..Listing::default() })
+        Source(Listing {
+            tensors: tensors.iter().map(info).collect(),
+            ..Listing::default()
+        })
     }
 
     /// Stops after a number of pairs.
@@ -599,7 +874,11 @@ mod tests {
 
     impl Watch for Patience {
         fn stopped(&self) -> bool {
-            self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+            self.0
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                    left.checked_sub(1)
+                })
+                .is_err()
         }
     }
 
@@ -607,11 +886,26 @@ mod tests {
     fn stopped_early_the_report_is_partial_and_keeps_every_pair() {
         let source = source(&[("0_query", &[4]), ("0_key", &[4]), ("0_value", &[4])]);
         let side = Side::new(&source);
-        let report = compare(&side, &side, &Settings::default(), None, &Patience(AtomicUsize::new(1))).unwrap();
+        let report = compare(
+            &side,
+            &side,
+            &Settings::default(),
+            None,
+            &Patience(AtomicUsize::new(1)),
+        )
+        .unwrap();
         assert!(report.partial);
         assert_eq!(report.pairs.len(), 3);
-        let reached = report.pairs.iter().filter(|pair| pair.verdict == Verdict::Identical).count();
-        let stopped = report.pairs.iter().filter(|pair| pair.unmeasured == Some(Unmeasured::Stopped)).count();
+        let reached = report
+            .pairs
+            .iter()
+            .filter(|pair| pair.verdict == Verdict::Identical)
+            .count();
+        let stopped = report
+            .pairs
+            .iter()
+            .filter(|pair| pair.unmeasured == Some(Unmeasured::Stopped))
+            .count();
         assert_eq!((reached, stopped), (1, 2));
     }
 
@@ -632,12 +926,26 @@ mod tests {
         let whole = Steps(Mutex::default(), usize::MAX);
         let report = compare(&side, &side, &Settings::default(), None, &whole).unwrap();
         let steps = whole.0.into_inner().unwrap();
-        assert!(!report.partial && steps.len() >= 10, "{} steps", steps.len());
-        assert_eq!(steps.iter().sum::<u64>(), 2 * 10 * (4 << 16), "every byte of both sides, once");
+        assert!(
+            !report.partial && steps.len() >= 10,
+            "{} steps",
+            steps.len()
+        );
+        assert_eq!(
+            steps.iter().sum::<u64>(),
+            2 * 10 * (4 << 16),
+            "every byte of both sides, once"
+        );
         let stopped = Steps(Mutex::default(), 2);
         let report = compare(&side, &side, &Settings::default(), None, &stopped).unwrap();
-        assert_eq!((report.partial, report.pairs[0].unmeasured), (true, Some(Unmeasured::Stopped)));
-        assert!(stopped.0.into_inner().unwrap().len() < 10, "left in the middle");
+        assert_eq!(
+            (report.partial, report.pairs[0].unmeasured),
+            (true, Some(Unmeasured::Stopped))
+        );
+        assert!(
+            stopped.0.into_inner().unwrap().len() < 10,
+            "left in the middle"
+        );
     }
 
     #[test]
@@ -645,9 +953,19 @@ mod tests {
         let source = source(&[("0_query", &[4]), ("lost", &[4])]);
         let side = Side::new(&source);
         let report = compare(&side, &side, &Settings::default(), None, &()).unwrap();
-        let lost = report.pairs.iter().find(|pair| pair.name == "lost").unwrap();
-        assert_eq!((lost.verdict, lost.unmeasured), (Verdict::Incomparable, Some(Unmeasured::Unreadable)));
-        assert_eq!((report.pairs.len(), report.verdict()), (2, Overall::Incomparable));
+        let lost = report
+            .pairs
+            .iter()
+            .find(|pair| pair.name == "lost")
+            .unwrap();
+        assert_eq!(
+            (lost.verdict, lost.unmeasured),
+            (Verdict::Incomparable, Some(Unmeasured::Unreadable))
+        );
+        assert_eq!(
+            (report.pairs.len(), report.verdict()),
+            (2, Overall::Incomparable)
+        );
     }
 
     #[test]
@@ -656,39 +974,94 @@ mod tests {
             let source = source(names);
             let side = Side::new(&source);
             let report = compare(&side, &side, &Settings::default(), None, &()).unwrap();
-            report.pairs.iter().map(|pair| pair.parameter).collect::<Vec<_>>()
+            report
+                .pairs
+                .iter()
+                .map(|pair| pair.parameter)
+                .collect::<Vec<_>>()
         };
         let stack: (&str, &[u64]) = ("model.layers.0.mlp.experts.w2_weight", &[4]);
         let weight: (&str, &[u64]) = ("model.layers.0.self_attn.o_proj.weight", &[4]);
         assert_eq!(parameters(&[weight, stack]), [true, true]);
-        assert_eq!(parameters(&[weight, ("model.layers.0.mlp.experts.down_proj", &[4])]), [true, true]);
-        assert_eq!(parameters(&[weight, ("topk_weight", &[4]), ("logits", &[4])]), [true, false, false]);
-        assert_eq!(parameters(&[weight, ("model.layers.0.self_attn.o_proj", &[4])]), [true, false], "the output of a module");
-        assert_eq!(parameters(&[weight, ("visual.positional_embedding", &[4]), ("onnx::MatMul_12", &[4])]), [true, true, true]);
-        assert_eq!(parameters(&[weight, ("attn_weights", &[4])]), [true, false], "probabilities");
-        assert_eq!(parameters(&[weight, ("grad.fc1.weight", &[4]), ("exp_avg.fc1.weight", &[4])]), [true, false, false], "a training step");
+        assert_eq!(
+            parameters(&[weight, ("model.layers.0.mlp.experts.down_proj", &[4])]),
+            [true, true]
+        );
+        assert_eq!(
+            parameters(&[weight, ("topk_weight", &[4]), ("logits", &[4])]),
+            [true, false, false]
+        );
+        assert_eq!(
+            parameters(&[weight, ("model.layers.0.self_attn.o_proj", &[4])]),
+            [true, false],
+            "the output of a module"
+        );
+        assert_eq!(
+            parameters(&[
+                weight,
+                ("visual.positional_embedding", &[4]),
+                ("onnx::MatMul_12", &[4])
+            ]),
+            [true, true, true]
+        );
+        assert_eq!(
+            parameters(&[weight, ("attn_weights", &[4])]),
+            [true, false],
+            "probabilities"
+        );
+        assert_eq!(
+            parameters(&[
+                weight,
+                ("grad.fc1.weight", &[4]),
+                ("exp_avg.fc1.weight", &[4])
+            ]),
+            [true, false, false],
+            "a training step"
+        );
     }
 
     #[test]
     fn names_say_how_equal_shapes_are_written() {
-        let [packed, plain] = ["decoder.layers.0.self_attention.linear_qkv.weight", "model.layers.0.self_attn.qkv_proj.weight"];
-        assert_eq!(convention(packed, plain), Some(Convention::Interleaved(Which::Reference)));
-        assert_eq!(convention(plain, packed), Some(Convention::Interleaved(Which::Candidate)));
-        assert_eq!((convention(packed, packed), convention(plain, plain)), (None, None));
-        assert_eq!(convention("a.dense.weight", "params/a/dense/kernel"), Some(Convention::Turned));
+        let [packed, plain] = [
+            "decoder.layers.0.self_attention.linear_qkv.weight",
+            "model.layers.0.self_attn.qkv_proj.weight",
+        ];
+        assert_eq!(
+            convention(packed, plain),
+            Some(Convention::Interleaved(Which::Reference))
+        );
+        assert_eq!(
+            convention(plain, packed),
+            Some(Convention::Interleaved(Which::Candidate))
+        );
+        assert_eq!(
+            (convention(packed, packed), convention(plain, plain)),
+            (None, None)
+        );
+        assert_eq!(
+            convention("a.dense.weight", "params/a/dense/kernel"),
+            Some(Convention::Turned)
+        );
         assert_eq!(convention("a/kernel", "b/kernel"), None);
         assert_eq!(
             convention(packed, "h/0/attn/c_attn/kernel"),
             Some(Convention::Interleaved(Which::Reference)),
             "the shapes tell the rest"
         );
-        assert_eq!(convention("a.dense.weight", "a/dense/kernel:0"), Some(Convention::Turned), "TensorFlow's first output");
+        assert_eq!(
+            convention("a.dense.weight", "a/dense/kernel:0"),
+            Some(Convention::Turned),
+            "TensorFlow's first output"
+        );
     }
 
     #[test]
     fn many_tensors_alone_are_ranked_and_the_best_measured() {
         let names: Vec<String> = (0..30).map(|n| format!("t{n}")).collect();
-        let mut tensors: Vec<(&str, &[u64])> = names.iter().map(|name| (name.as_str(), &[16u64][..])).collect();
+        let mut tensors: Vec<(&str, &[u64])> = names
+            .iter()
+            .map(|name| (name.as_str(), &[16u64][..]))
+            .collect();
         tensors.push(("wide", &[4, 4]));
         let source = source(&tensors);
         let side = Side::new(&source);
@@ -696,9 +1069,27 @@ mod tests {
             let (plan, missing) = plan_alone(&side, &Settings::default(), exact).unwrap();
             let parts = slots(&plan);
             measure(&plan, &side, &side, &Settings::default(), &(), &parts);
-            let report = merge(&plan, taken(&parts), &side, &side, &Settings::default(), None);
-            let count = |why| report.pairs.iter().filter(|pair| pair.unmeasured == why).count();
-            (missing, count(None), count(Some(Unmeasured::Shapes)), count(Some(Unmeasured::Ranked)))
+            let report = merge(
+                &plan,
+                taken(&parts),
+                &side,
+                &side,
+                &Settings::default(),
+                None,
+            );
+            let count = |why| {
+                report
+                    .pairs
+                    .iter()
+                    .filter(|pair| pair.unmeasured == why)
+                    .count()
+            };
+            (
+                missing,
+                count(None),
+                count(Some(Unmeasured::Shapes)),
+                count(Some(Unmeasured::Ranked)),
+            )
         };
         assert_eq!(kinds(false), (0, 200, 30, 235));
         assert_eq!(kinds(true), (0, 435, 30, 0));

@@ -42,7 +42,11 @@ pub enum MapFormat {
 impl MapFormat {
     /// By a file's extension; JSON unless it is `csv`.
     pub fn of_extension(extension: Option<&str>) -> Self {
-        if extension.is_some_and(|extension| extension.eq_ignore_ascii_case("csv")) { Self::Csv } else { Self::Json }
+        if extension.is_some_and(|extension| extension.eq_ignore_ascii_case("csv")) {
+            Self::Csv
+        } else {
+            Self::Json
+        }
     }
 }
 
@@ -50,7 +54,12 @@ impl MapFormat {
 pub fn entries(pairing: &Pairing, reference: &Side<'_>, candidate: &Side<'_>) -> Vec<MapEntry> {
     let names = |side: &Side<'_>, items: &[usize]| match items {
         [item] => Names::One(side.items()[*item].name.clone()),
-        items => Names::Many(items.iter().map(|item| side.items()[*item].name.clone()).collect()),
+        items => Names::Many(
+            items
+                .iter()
+                .map(|item| side.items()[*item].name.clone())
+                .collect(),
+        ),
     };
     let entry = |pair: &crate::pairing::Pair| MapEntry {
         reference: names(reference, &pair.reference),
@@ -62,13 +71,20 @@ pub fn entries(pairing: &Pairing, reference: &Side<'_>, candidate: &Side<'_>) ->
 /// JSON when it begins with a brace, else CSV.
 pub fn parse(text: &str) -> Result<Vec<MapEntry>, MapError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    if text.trim_start().starts_with(['{', '[']) { json(text) } else { csv(text) }
+    if text.trim_start().starts_with(['{', '[']) {
+        json(text)
+    } else {
+        csv(text)
+    }
 }
 
 pub fn write(entries: &[MapEntry], format: MapFormat) -> String {
     match format {
         MapFormat::Json => {
-            let mut text = serde_json::to_string_pretty(&Document { pairs: entries.to_vec() }).expect("names are strings");
+            let mut text = serde_json::to_string_pretty(&Document {
+                pairs: entries.to_vec(),
+            })
+            .expect("names are strings");
             text.push('\n');
             text
         }
@@ -117,7 +133,10 @@ impl<'de> Deserialize<'de> for Flat {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Flat, A::Error> {
                 let mut entries = Vec::new();
                 while let Some((reference, candidate)) = map.next_entry::<String, Names>()? {
-                    entries.push(MapEntry { reference: Names::One(reference), candidate });
+                    entries.push(MapEntry {
+                        reference: Names::One(reference),
+                        candidate,
+                    });
                 }
                 Ok(Flat(entries))
             }
@@ -128,22 +147,29 @@ impl<'de> Deserialize<'de> for Flat {
 
 fn quoted(name: &str) -> String {
     let plain = !name.contains([',', '"', '\n', '\r']) && name.trim() == name;
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+    if plain {
+        name.to_owned()
+    } else {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    }
 }
 
 fn csv(text: &str) -> Result<Vec<MapEntry>, MapError> {
     let mut rows = Vec::new();
     for (line, fields) in records(text)? {
-        let [reference, candidate] = <[String; 2]>::try_from(fields).map_err(|fields| MapError::Columns { line, columns: fields.len() })?;
+        let [reference, candidate] =
+            <[String; 2]>::try_from(fields).map_err(|fields| MapError::Columns {
+                line,
+                columns: fields.len(),
+            })?;
         if reference.is_empty() || candidate.is_empty() {
             return Err(MapError::Empty { line });
         }
         rows.push((reference, candidate));
     }
-    if rows
-        .first()
-        .is_some_and(|(reference, candidate)| reference.eq_ignore_ascii_case("reference") && candidate.eq_ignore_ascii_case("candidate"))
-    {
+    if rows.first().is_some_and(|(reference, candidate)| {
+        reference.eq_ignore_ascii_case("reference") && candidate.eq_ignore_ascii_case("candidate")
+    }) {
         rows.remove(0);
     }
     joined(rows)
@@ -167,17 +193,26 @@ fn joined(rows: Vec<(String, String)>) -> Result<Vec<MapEntry>, MapError> {
         let tangled = references
             .iter()
             .find(|name| partners[0][**name] != *candidates)
-            .or_else(|| candidates.iter().find(|name| partners[1][**name] != *references));
+            .or_else(|| {
+                candidates
+                    .iter()
+                    .find(|name| partners[1][**name] != *references)
+            });
         let repeated = |names: &[&str]| (1..names.len()).any(|at| names[..at].contains(&names[at]));
         if tangled.is_some() || repeated(candidates) || repeated(references) {
-            return Err(MapError::Tangled { name: tangled.map_or(reference.clone(), |name| (*name).to_owned()) });
+            return Err(MapError::Tangled {
+                name: tangled.map_or(reference.clone(), |name| (*name).to_owned()),
+            });
         }
         done.extend(references);
         let names = |names: &[&str]| match names {
             [name] => Names::One((*name).to_owned()),
             names => Names::Many(names.iter().map(|name| (*name).to_owned()).collect()),
         };
-        entries.push(MapEntry { reference: names(references), candidate: names(candidates) });
+        entries.push(MapEntry {
+            reference: names(references),
+            candidate: names(candidates),
+        });
     }
     Ok(entries)
 }
@@ -207,7 +242,10 @@ type Letters<'t> = std::iter::Peekable<std::str::Chars<'t>>;
 
 /// One field and what ended it: a comma, the line's end, or the text's.
 fn field(letters: &mut Letters<'_>, line: &mut usize) -> Result<(String, Option<char>), MapError> {
-    while letters.next_if(|letter| matches!(letter, ' ' | '\t')).is_some() {}
+    while letters
+        .next_if(|letter| matches!(letter, ' ' | '\t'))
+        .is_some()
+    {}
     let mut field = String::new();
     let quoted = letters.next_if_eq(&'"').is_some();
     if quoted {
@@ -216,7 +254,16 @@ fn field(letters: &mut Letters<'_>, line: &mut usize) -> Result<(String, Option<
     loop {
         match letters.next() {
             Some('\r') if letters.peek().is_none_or(|next| *next == '\n') => {}
-            end @ (None | Some(',' | '\n')) => return Ok((if quoted { field } else { field.trim_end().to_owned() }, end)),
+            end @ (None | Some(',' | '\n')) => {
+                return Ok((
+                    if quoted {
+                        field
+                    } else {
+                        field.trim_end().to_owned()
+                    },
+                    end,
+                ));
+            }
             Some(' ' | '\t') if quoted => {}
             Some(_) if quoted => return Err(MapError::AfterQuote { line: *line }),
             Some(letter) => field.push(letter),
@@ -252,42 +299,85 @@ mod tests {
     }
 
     fn entry(reference: &[&str], candidate: &[&str]) -> MapEntry {
-        MapEntry { reference: names(reference), candidate: names(candidate) }
+        MapEntry {
+            reference: names(reference),
+            candidate: names(candidate),
+        }
     }
 
     #[test]
     fn json_comes_in_two_forms() {
         let long = parse(r#" {"pairs": [{"reference": ["q", "k"], "candidate": "qk"}, {"reference": "a", "candidate": "b"}]}"#).unwrap();
         assert_eq!(long, [entry(&["q", "k"], &["qk"]), entry(&["a"], &["b"])]);
-        assert_eq!(parse(r#"{"a": "b", "c": ["d", "e"]}"#).unwrap(), [entry(&["a"], &["b"]), entry(&["c"], &["d", "e"])]);
-        assert_eq!(parse(r#"{"pairs": "b"}"#).unwrap(), [entry(&["pairs"], &["b"])]);
-        assert_eq!(parse(r#"{"a": "b", "a": "c"}"#).unwrap().len(), 2, "the second is not lost; pairing refuses it");
+        assert_eq!(
+            parse(r#"{"a": "b", "c": ["d", "e"]}"#).unwrap(),
+            [entry(&["a"], &["b"]), entry(&["c"], &["d", "e"])]
+        );
+        assert_eq!(
+            parse(r#"{"pairs": "b"}"#).unwrap(),
+            [entry(&["pairs"], &["b"])]
+        );
+        assert_eq!(
+            parse(r#"{"a": "b", "a": "c"}"#).unwrap().len(),
+            2,
+            "the second is not lost; pairing refuses it"
+        );
     }
 
     #[test]
     fn csv_has_a_header_or_none_and_quotes() {
         let expected = [entry(&["a,1"], &["b \"x\""]), entry(&["c"], &["d"])];
-        assert_eq!(parse("\"a,1\", \"b \"\"x\"\"\"\r\nc,d\r\n").unwrap(), expected);
-        assert_eq!(parse("\u{feff}Reference,Candidate\n\"a,1\",\"b \"\"x\"\"\"\n\n c , d").unwrap(), expected);
+        assert_eq!(
+            parse("\"a,1\", \"b \"\"x\"\"\"\r\nc,d\r\n").unwrap(),
+            expected
+        );
+        assert_eq!(
+            parse("\u{feff}Reference,Candidate\n\"a,1\",\"b \"\"x\"\"\"\n\n c , d").unwrap(),
+            expected
+        );
         assert_eq!(parse("").unwrap(), []);
     }
 
     #[test]
     fn lines_with_a_name_in_common_are_parts() {
-        assert_eq!(parse("q,qkv\nk,qkv\nv,qkv\na,b\n").unwrap(), [entry(&["q", "k", "v"], &["qkv"]), entry(&["a"], &["b"])]);
-        assert!(matches!(parse("a,x\nb,x\nb,y\n"), Err(MapError::Tangled { .. })));
+        assert_eq!(
+            parse("q,qkv\nk,qkv\nv,qkv\na,b\n").unwrap(),
+            [entry(&["q", "k", "v"], &["qkv"]), entry(&["a"], &["b"])]
+        );
+        assert!(matches!(
+            parse("a,x\nb,x\nb,y\n"),
+            Err(MapError::Tangled { .. })
+        ));
         assert!(matches!(parse("a,x\na,x\n"), Err(MapError::Tangled { .. })));
     }
 
     #[test]
     fn mistakes_name_their_line() {
-        assert_eq!(parse("a,b\nc\n").unwrap_err().to_string(), "line 2 of the map has 1 columns, not 2");
-        assert_eq!(parse("a,b\n\n\"c,d\n").unwrap_err().to_string(), "line 3 of the map opens a quote that never closes");
-        assert_eq!(parse("a,\n").unwrap_err().to_string(), "line 1 of the map has an empty name");
-        assert_eq!(parse("\"a\"b,c\n").unwrap_err().to_string(), "line 1 of the map has text after a closing quote");
+        assert_eq!(
+            parse("a,b\nc\n").unwrap_err().to_string(),
+            "line 2 of the map has 1 columns, not 2"
+        );
+        assert_eq!(
+            parse("a,b\n\n\"c,d\n").unwrap_err().to_string(),
+            "line 3 of the map opens a quote that never closes"
+        );
+        assert_eq!(
+            parse("a,\n").unwrap_err().to_string(),
+            "line 1 of the map has an empty name"
+        );
+        assert_eq!(
+            parse("\"a\"b,c\n").unwrap_err().to_string(),
+            "line 1 of the map has text after a closing quote"
+        );
         let error = parse("{\"a\": 1}").unwrap_err().to_string();
-        assert_eq!(error, "the map is not the JSON expected: names are a string or a list of strings at line 1 column 8");
-        assert!(matches!(parse("{\"pairs\": [{\"reference\": \"a\", \"candidat\": \"b\"}]}"), Err(MapError::Json(_))));
+        assert_eq!(
+            error,
+            "the map is not the JSON expected: names are a string or a list of strings at line 1 column 8"
+        );
+        assert!(matches!(
+            parse("{\"pairs\": [{\"reference\": \"a\", \"candidat\": \"b\"}]}"),
+            Err(MapError::Json(_))
+        ));
         assert!(matches!(parse("[1]"), Err(MapError::Json(_))));
     }
 

@@ -51,13 +51,20 @@ pub fn unit_roundoff(dtype: DType) -> Option<f64> {
         DType::F4 | DType::F4E2M1FnX2 | DType::OnnxF4 => 2,
         DType::F8E8M0Fnu => 1,
         // A scale shared by a block spends the bits evenly: the step is the block's range over 2^bits, and the range is a few rms.
-        DType::Block(block) => return Some(0.25 * 2f64.powf(-(8.0 * block.bytes() as f64 / block.elements() as f64).floor())),
+        DType::Block(block) => {
+            return Some(
+                0.25 * 2f64.powf(-(8.0 * block.bytes() as f64 / block.elements() as f64).floor()),
+            );
+        }
         DType::QI8 | DType::QU8 => 8,
         DType::QI32 => 24,
         DType::QU4X2 => 4,
         DType::QU2X4 => 2,
         other => {
-            debug_assert!(matches!(other.kind(), Kind::Bool | Kind::Int | Kind::Opaque));
+            debug_assert!(matches!(
+                other.kind(),
+                Kind::Bool | Kind::Int | Kind::Opaque
+            ));
             debug_assert!(!matches!(other.packing(), Packing::Block { .. }));
             return None;
         }
@@ -93,7 +100,11 @@ pub fn smallest(dtype: DType) -> f64 {
 /// the 8 of [`FLOOR`] is just enough for f32 and twice too much for bf16, where faults of a few percent would hide below it.
 pub(crate) fn floor_unit(dtype: DType) -> Option<f64> {
     let unit = unit_roundoff(dtype)?;
-    Some(if matches!(dtype, DType::Bf16 | DType::Bc32) { unit / 2.0 } else { unit })
+    Some(if matches!(dtype, DType::Bf16 | DType::Bc32) {
+        unit / 2.0
+    } else {
+        unit
+    })
 }
 
 /// What rounding once can do, in unit roundoffs: to the nearest no value is off by more than one, towards zero by two, where they seldom all are.
@@ -105,7 +116,8 @@ const ONCE: Measures = [1.0, 1.0, 2.0, 2.0];
 pub fn once(dtypes: [DType; 2]) -> Option<Measures> {
     let plain = |dtype: DType| matches!(dtype, DType::F64 | DType::F32 | DType::Bf16);
     let [one, other] = [unit_roundoff(dtypes[0])?, unit_roundoff(dtypes[1])?];
-    (dtypes.into_iter().all(plain) && one != other).then(|| ONCE.map(|units| units * one.max(other)))
+    (dtypes.into_iter().all(plain) && one != other)
+        .then(|| ONCE.map(|units| units * one.max(other)))
 }
 
 /// The floor of a pair whose sides have these dtypes; `reduction` is the longest sum that may have made one of its elements.
@@ -113,7 +125,9 @@ pub fn floor(dtypes: [DType; 2], reduction: u64) -> Option<Measures> {
     let unit = floor_unit(dtypes[0])?.max(floor_unit(dtypes[1])?);
     // Sums are kept in single precision or better, whatever the outputs are rounded to.
     let summing = (reduction as f64).sqrt() * unit.min(2f64.powi(-24));
-    Some(std::array::from_fn(|i| (FLOOR[i] * unit + summing * FLOOR[i] / FLOOR[0]).min(MOST[i])))
+    Some(std::array::from_fn(|i| {
+        (FLOOR[i] * unit + summing * FLOOR[i] / FLOOR[0]).min(MOST[i])
+    }))
 }
 
 /// What rounding of angles can do, as multiples of the largest angle's: a table of `cos(p · θ)` in single precision is off by the rounding of
@@ -125,7 +139,13 @@ const TURNED: Measures = [0.5, 0.5, 1.0, 4.0];
 const ATTENDED: f64 = 0.3;
 
 /// What embeddings of times are called, and the largest time: a sine of a thousand in single precision is off by the rounding of a thousand.
-const TIMES: [(&str, &str); 5] = [("time", "emb"), ("time", "proj"), ("time", "enc"), ("t", "embed"), ("pos", "enc")];
+const TIMES: [(&str, &str); 5] = [
+    ("time", "emb"),
+    ("time", "proj"),
+    ("time", "enc"),
+    ("t", "embed"),
+    ("pos", "enc"),
+];
 const LARGEST_TIME: f64 = 1000.0;
 
 /// The rounding of the largest angle of a tensor that is rotated by its position, or computed from such ones, told by its names; else 0.
@@ -134,13 +154,18 @@ pub fn angle(names: &[&str], shape: &[u64]) -> f64 {
     let is = |words: &[&str]| {
         names.iter().any(|name| {
             let name = name.to_ascii_lowercase();
-            name.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| words.iter().any(|word| part.contains(word)))
+            name.split(|c: char| !c.is_ascii_alphanumeric())
+                .any(|part| words.iter().any(|word| part.contains(word)))
         })
     };
     let of_time = |name: &&str| {
         let name = name.to_ascii_lowercase();
         let parts: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).collect();
-        parts.windows(2).any(|two| TIMES.iter().any(|(first, second)| two[0] == *first && two[1].starts_with(second)))
+        parts.windows(2).any(|two| {
+            TIMES
+                .iter()
+                .any(|(first, second)| two[0] == *first && two[1].starts_with(second))
+        })
     };
     if is(&["timestep", "sinusoid", "posenc"]) || names.iter().any(of_time) {
         return LARGEST_TIME * 2f64.powi(-24);
@@ -153,7 +178,9 @@ pub fn angle(names: &[&str], shape: &[u64]) -> f64 {
         return 0.0;
     };
     // Whatever the layout, one of the axes before the last has the positions.
-    let positions = shape.split_last().map_or(0, |(_, rest)| rest.iter().copied().max().unwrap_or(0));
+    let positions = shape
+        .split_last()
+        .map_or(0, |(_, rest)| rest.iter().copied().max().unwrap_or(0));
     factor * positions as f64 * 2f64.powi(-24)
 }
 
@@ -175,8 +202,18 @@ const MOVING_AVERAGE: u64 = 1_000_000;
 
 /// The longest sum that an optimizer's state counts as, by its name; 0 for what is none.
 pub fn averaged(name: &str) -> u64 {
-    const STATES: [&str; 5] = ["exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg"];
-    if name.split(['.', '/']).any(|part| STATES.contains(&part)) { MOVING_AVERAGE } else { 0 }
+    const STATES: [&str; 5] = [
+        "exp_avg",
+        "exp_avg_sq",
+        "max_exp_avg_sq",
+        "momentum_buffer",
+        "square_avg",
+    ];
+    if name.split(['.', '/']).any(|part| STATES.contains(&part)) {
+        MOVING_AVERAGE
+    } else {
+        0
+    }
 }
 
 /// How far apart the logits of probabilities are, the rows along the last axis being such; `None` for anything else.
@@ -188,18 +225,30 @@ pub fn spread(reference: &dyn Operand) -> Option<f64> {
     // A probability is one number.
     (reference.dtype().values_per_element() == 1).then_some(())?;
     let (&width, outer) = reference.shape().dims().split_last()?;
-    let rows = outer.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim))?;
-    if !(2..=LONGEST_ROW).contains(&width) || rows == 0 || unit_roundoff(reference.dtype()).is_none() {
+    let rows = outer
+        .iter()
+        .try_fold(1u64, |product, dim| product.checked_mul(*dim))?;
+    if !(2..=LONGEST_ROW).contains(&width)
+        || rows == 0
+        || unit_roundoff(reference.dtype()).is_none()
+    {
         return None;
     }
     let (mut scratch, mut row, mut spread) = (Vec::new(), Vec::new(), 0f64);
     let looked_at = rows.min(ROWS);
     // A few values rule out nearly everything else.
-    if !reference.f64_values(0, width.min(FEW) as usize, &mut scratch, &mut row) || row.iter().any(|value| !(0.0..=1.0).contains(value)) {
+    if !reference.f64_values(0, width.min(FEW) as usize, &mut scratch, &mut row)
+        || row.iter().any(|value| !(0.0..=1.0).contains(value))
+    {
         return None;
     }
     for nth in 0..looked_at {
-        if !reference.f64_values(nth * (rows / looked_at) * width, width as usize, &mut scratch, &mut row) {
+        if !reference.f64_values(
+            nth * (rows / looked_at) * width,
+            width as usize,
+            &mut scratch,
+            &mut row,
+        ) {
             return None;
         }
         let sum: f64 = row.iter().sum();
@@ -207,7 +256,9 @@ pub fn spread(reference: &dyn Operand) -> Option<f64> {
             return None;
         }
         let positive = row.iter().copied().filter(|value| *value > 0.0);
-        let (least, most) = positive.fold((f64::INFINITY, 0f64), |(least, most), value| (least.min(value), most.max(value)));
+        let (least, most) = positive.fold((f64::INFINITY, 0f64), |(least, most), value| {
+            (least.min(value), most.max(value))
+        });
         spread = spread.max((most / least).ln());
     }
     (spread > 0.0).then_some(spread)
@@ -228,7 +279,9 @@ pub fn measures(totals: &Totals) -> Measures {
     let whole = totals.rel_l2.unwrap_or(f64::INFINITY);
     let (mut typical, mut slice) = (0f64, 0f64);
     // Zeros on both sides (behind a relu, a mask) say nothing of a slice's scale: one value among them is no slice but an element.
-    let counting = totals.count.saturating_sub(totals.reference.zero.min(totals.candidate.zero));
+    let counting = totals
+        .count
+        .saturating_sub(totals.reference.zero.min(totals.candidate.zero));
     for profile in &totals.profiles {
         let (median, worst) = relative(profile, counting);
         typical = typical.max(median);
@@ -252,7 +305,11 @@ const EXACT_PROFILE: u64 = 1 << 20;
 /// at 200, all of them in one channel.
 fn element(totals: &Totals) -> f64 {
     let local = totals.max_local.unwrap_or(f64::INFINITY);
-    let channels = totals.profiles.iter().max_by_key(|profile| profile.axis).filter(|_| totals.count <= EXACT_PROFILE);
+    let channels = totals
+        .profiles
+        .iter()
+        .max_by_key(|profile| profile.axis)
+        .filter(|_| totals.count <= EXACT_PROFILE);
     match channels.and_then(|profile| against_channels(profile, totals.count)) {
         Some(channel) => local.min(channel.max(local / LOUD_CHANNEL)),
         None => local,
@@ -267,8 +324,14 @@ fn against_channels(channels: &Profile, count: u64) -> Option<f64> {
         return None;
     }
     let typical = median(&mut channels.energy.clone());
-    let ratios = channels.max_abs.iter().zip(&channels.energy).filter(|(error, _)| **error > 0.0);
-    ratios.map(|(error, energy)| error / (energy.max(typical) / each).sqrt()).reduce(f64::max)
+    let ratios = channels
+        .max_abs
+        .iter()
+        .zip(&channels.energy)
+        .filter(|(error, _)| **error > 0.0);
+    ratios
+        .map(|(error, energy)| error / (energy.max(typical) / each).sqrt())
+        .reduce(f64::max)
 }
 
 /// Fewer elements than this are no slice but elements, and measured as such: their errors do not average out.
@@ -295,7 +358,10 @@ fn of_slices(error: &[f64], energy: &[f64], each: f64) -> (f64, f64) {
         .map(|(error, energy)| (error / energy.max(quiet)).sqrt())
         .map(|error| if error.is_nan() { f64::INFINITY } else { error })
         .collect();
-    (median(&mut errors), errors.iter().copied().fold(0.0, f64::max))
+    (
+        median(&mut errors),
+        errors.iter().copied().fold(0.0, f64::max),
+    )
 }
 
 /// The four measures of arrays that no file holds, what an explanation predicts say: taken in row by row, a row being as long as the last
@@ -321,7 +387,10 @@ struct Squares {
 
 impl Squares {
     fn of(count: usize) -> Self {
-        Self { error: vec![0.0; count], energy: vec![0.0; count] }
+        Self {
+            error: vec![0.0; count],
+            energy: vec![0.0; count],
+        }
     }
 
     fn add(&mut self, at: usize, error: f64, energy: f64) {
@@ -339,14 +408,27 @@ impl Rowwise {
         let width = dims.last().copied().unwrap_or(1).max(1);
         let rows = dims.iter().product::<usize>() / width;
         let (rows, columns) = (Squares::of(rows), Squares::of(width));
-        Self { dims: dims.to_vec(), typical, rows, columns, element: 0.0, broken: false }
+        Self {
+            dims: dims.to_vec(),
+            typical,
+            rows,
+            columns,
+            element: 0.0,
+            broken: false,
+        }
     }
 
     /// Rows from `first` on, both sides.
     pub fn add(&mut self, first: usize, reference: &[f64], candidate: &[f64]) {
         let width = self.columns.error.len();
-        for (nth, (reference, candidate)) in reference.chunks_exact(width).zip(candidate.chunks_exact(width)).enumerate() {
-            let (error, energy) = self.add_row(reference, candidate).unwrap_or_else(|| self.add_odd_row(reference, candidate));
+        for (nth, (reference, candidate)) in reference
+            .chunks_exact(width)
+            .zip(candidate.chunks_exact(width))
+            .enumerate()
+        {
+            let (error, energy) = self
+                .add_row(reference, candidate)
+                .unwrap_or_else(|| self.add_odd_row(reference, candidate));
             self.rows.add(first + nth, error, energy);
         }
     }
@@ -361,14 +443,23 @@ impl Rowwise {
                 error[lane] += off * off;
                 energy[lane] += r * r;
                 let relative = off.abs() / r.abs().max(self.typical);
-                worst[lane] = if relative > worst[lane] { relative } else { worst[lane] };
+                worst[lane] = if relative > worst[lane] {
+                    relative
+                } else {
+                    worst[lane]
+                };
             }
         }
         let (error, energy): (f64, f64) = (error.iter().sum(), energy.iter().sum());
         if !error.is_finite() || !energy.is_finite() {
             return None;
         }
-        let columns = self.columns.error.iter_mut().zip(&mut self.columns.energy).zip(reference.iter().zip(candidate));
+        let columns = self
+            .columns
+            .error
+            .iter_mut()
+            .zip(&mut self.columns.energy)
+            .zip(reference.iter().zip(candidate));
         for ((error, energy), (r, c)) in columns {
             *error += (c - r) * (c - r);
             *energy += r * r;
@@ -386,8 +477,16 @@ impl Rowwise {
             self.broken |= !off.is_finite();
             self.columns.add(column, off * off, square);
             (error, energy) = (error + off * off, energy + square);
-            let size = if r.is_finite() { r.abs().max(self.typical) } else { self.typical };
-            self.element = if off == 0.0 { self.element } else { self.element.max(off.abs() / size) };
+            let size = if r.is_finite() {
+                r.abs().max(self.typical)
+            } else {
+                self.typical
+            };
+            self.element = if off == 0.0 {
+                self.element
+            } else {
+                self.element.max(off.abs() / size)
+            };
         }
         (error, energy)
     }
@@ -396,15 +495,24 @@ impl Rowwise {
         if self.broken {
             return [f64::INFINITY; 4];
         }
-        let (error, energy): (f64, f64) = (self.rows.error.iter().sum(), self.rows.energy.iter().sum());
-        let whole = if error == 0.0 { 0.0 } else { (error / energy).sqrt() };
+        let (error, energy): (f64, f64) =
+            (self.rows.error.iter().sum(), self.rows.energy.iter().sum());
+        let whole = if error == 0.0 {
+            0.0
+        } else {
+            (error / energy).sqrt()
+        };
         let (mut typical, mut worst) = (0f64, whole);
         let count = self.rows.error.len() * self.columns.error.len();
         let mut axis = |squares: &Squares| {
             let each = count as f64 / squares.error.len() as f64;
             let (median, largest) = of_slices(&squares.error, &squares.energy, each);
             typical = typical.max(median);
-            worst = if each >= SLICE { worst.max(largest) } else { worst };
+            worst = if each >= SLICE {
+                worst.max(largest)
+            } else {
+                worst
+            };
         };
         let (&width, outer) = self.dims.split_last().unwrap_or((&1, &[]));
         if width > 1 {
@@ -413,7 +521,8 @@ impl Rowwise {
         for (nth, &along) in outer.iter().enumerate().filter(|(_, along)| **along > 1) {
             let inside: usize = outer[nth + 1..].iter().product();
             let mut slices = Squares::of(along);
-            for (row, (error, energy)) in self.rows.error.iter().zip(&self.rows.energy).enumerate() {
+            for (row, (error, energy)) in self.rows.error.iter().zip(&self.rows.energy).enumerate()
+            {
                 slices.add(row / inside % along, *error, *energy);
             }
             axis(&slices);
@@ -445,18 +554,32 @@ mod tests {
 
     #[test]
     fn long_sums_raise_the_floor_of_single_precision_and_hardly_that_of_bf16() {
-        let raised = |dtype| floor([dtype; 2], 16384).unwrap()[0] / floor([dtype; 2], 0).unwrap()[0];
+        let raised =
+            |dtype| floor([dtype; 2], 16384).unwrap()[0] / floor([dtype; 2], 0).unwrap()[0];
         assert!(raised(DType::F32) > 10.0);
         assert!(raised(DType::Bf16) < 1.01);
     }
 
     #[test]
     fn the_smallest_numbers_of_a_dtype_are_its_own() {
-        assert_eq!((least_step(DType::F32), smallest(DType::F32)), (f64::from(f32::from_bits(1)), f64::from(f32::MIN_POSITIVE)));
-        assert_eq!((least_step(DType::F64), smallest(DType::F64)), (f64::from_bits(1), f64::MIN_POSITIVE));
-        assert_eq!((least_step(DType::F16), smallest(DType::F16)), (2f64.powi(-24), 2f64.powi(-14)));
         assert_eq!(
-            (smallest(DType::Bf16), smallest(DType::F8E4M3Fn), smallest(DType::F8E5M2)),
+            (least_step(DType::F32), smallest(DType::F32)),
+            (f64::from(f32::from_bits(1)), f64::from(f32::MIN_POSITIVE))
+        );
+        assert_eq!(
+            (least_step(DType::F64), smallest(DType::F64)),
+            (f64::from_bits(1), f64::MIN_POSITIVE)
+        );
+        assert_eq!(
+            (least_step(DType::F16), smallest(DType::F16)),
+            (2f64.powi(-24), 2f64.powi(-14))
+        );
+        assert_eq!(
+            (
+                smallest(DType::Bf16),
+                smallest(DType::F8E4M3Fn),
+                smallest(DType::F8E5M2)
+            ),
             (2f64.powi(-126), 2f64.powi(-6), 2f64.powi(-14))
         );
         assert_eq!((smallest(DType::I64), smallest(DType::QI8)), (0.0, 0.0));
@@ -469,8 +592,14 @@ mod tests {
         assert!(rotated[0] > 1.0e-4 && rotated[3] > 4.8e-4, "{rotated:?}");
         // A base of 10001 instead of 10000 is above it at any length: its angles differ by 1e-4 / 32 of the second fastest one.
         assert!(rotated[0] < 4096.0 * 0.75 * 1e-4 / 32.0 / 3f64.sqrt());
-        assert_eq!(turned(&single, angle(&["0_query"], &[1, 4, 4096, 64])), single);
-        let attended = angle(&["model.layers.0.self_attn.o_proj", "blk.0.out"], &[1, 4096, 256]);
+        assert_eq!(
+            turned(&single, angle(&["0_query"], &[1, 4, 4096, 64])),
+            single
+        );
+        let attended = angle(
+            &["model.layers.0.self_attn.o_proj", "blk.0.out"],
+            &[1, 4096, 256],
+        );
         assert!(attended > 0.0 && attended < 1e-4);
         assert_eq!(angle(&["rope"], &[]), 0.0);
         let time = turned(&single, angle(&["unet.time_proj"], &[2, 320]));
@@ -478,7 +607,10 @@ mod tests {
         assert!(time[0] > 3.3e-6 && time[0] < 1e-4, "{time:?}");
         assert_eq!(angle(&["input_embeds", "runtime_embed"], &[2, 320]), 0.0);
         let coarse = floor([DType::Bf16; 2], 64).unwrap();
-        assert!(turned(&coarse, angle(&["rope"], &[4096, 64]))[0] < 1.01 * coarse[0], "bf16 is coarser than that");
+        assert!(
+            turned(&coarse, angle(&["rope"], &[4096, 64]))[0] < 1.01 * coarse[0],
+            "bf16 is coarser than that"
+        );
     }
 
     /// 256 channels of 10 elements with rms 1, one of them a hundred times louder.
@@ -488,26 +620,56 @@ mod tests {
         let mut max_abs = vec![1e-7; 256];
         max_abs[error_at] = error;
         let errors = max_abs.iter().map(|error| error * error).collect();
-        let profile = Profile { axis: 2, error: errors, energy, max_abs, ..Profile::default() };
-        Totals { count: 2560, differing: 1, rel_l2: Some(1e-7), max_local: Some(max_local), profiles: vec![profile], ..Totals::default() }
+        let profile = Profile {
+            axis: 2,
+            error: errors,
+            energy,
+            max_abs,
+            ..Profile::default()
+        };
+        Totals {
+            count: 2560,
+            differing: 1,
+            rel_l2: Some(1e-7),
+            max_local: Some(max_local),
+            profiles: vec![profile],
+            ..Totals::default()
+        }
     }
 
     #[test]
     fn an_element_of_a_loud_channel_is_measured_against_its_channel() {
-        let close = |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 1e-9, "{found} instead of {wanted}");
+        let close = |found: f64, wanted: f64| {
+            assert!(
+                (found / wanted - 1.0).abs() < 1e-9,
+                "{found} instead of {wanted}"
+            )
+        };
         close(measures(&one_loud_channel(7, 1e-3, 1e-4))[3], 1e-5);
         // Anywhere else the surroundings count, and no channel excuses everything.
         close(measures(&one_loud_channel(8, 1e-3, 1e-3))[3], 1e-3);
-        close(measures(&one_loud_channel(7, 1e-3, 1.0))[3], 1.0 / LOUD_CHANNEL);
+        close(
+            measures(&one_loud_channel(7, 1e-3, 1.0))[3],
+            1.0 / LOUD_CHANNEL,
+        );
     }
 
     #[test]
     fn no_dtype_is_so_coarse_that_a_wrong_slice_is_rounding() {
-        for dtype in [DType::F8E4M3Fn, DType::F8E5M2, DType::F4E2M1FnX2, DType::F8E8M0Fnu] {
+        for dtype in [
+            DType::F8E4M3Fn,
+            DType::F8E5M2,
+            DType::F4E2M1FnX2,
+            DType::F8E8M0Fnu,
+        ] {
             let floor = floor([DType::F32, dtype], 4096).unwrap();
             assert!(floor[0] < 1.0 && floor[2] < 1.0, "{dtype}: {floor:?}");
         }
-        assert_eq!(floor([DType::Bf16; 2], 0).unwrap(), FLOOR.map(|multiple| multiple / 512.0), "nothing changes for finer ones");
+        assert_eq!(
+            floor([DType::Bf16; 2], 0).unwrap(),
+            FLOOR.map(|multiple| multiple / 512.0),
+            "nothing changes for finer ones"
+        );
     }
 
     #[test]
@@ -515,7 +677,12 @@ mod tests {
         // 64 channels of one element; one of them came out near zero, off by as much as the others.
         let mut energy = vec![1.0; 64];
         energy[9] = 1e-6;
-        let profile = |energy: &[f64]| Profile { axis: 1, error: vec![1e-12; 64], energy: energy.to_vec(), ..Profile::default() };
+        let profile = |energy: &[f64]| Profile {
+            axis: 1,
+            error: vec![1e-12; 64],
+            energy: energy.to_vec(),
+            ..Profile::default()
+        };
         let totals = |count: u64| Totals {
             count,
             differing: 1,
@@ -524,19 +691,34 @@ mod tests {
             profiles: vec![profile(&energy)],
             ..Totals::default()
         };
-        assert!((measures(&totals(64))[2] - 1e-6).abs() < 1e-12, "only the element measure looks at single elements");
-        assert!(measures(&totals(64 * 1000))[2] > 9e-6, "a thousand elements are not small by chance");
+        assert!(
+            (measures(&totals(64))[2] - 1e-6).abs() < 1e-12,
+            "only the element measure looks at single elements"
+        );
+        assert!(
+            measures(&totals(64 * 1000))[2] > 9e-6,
+            "a thousand elements are not small by chance"
+        );
     }
 
     fn rowwise(dims: &[usize], reference: &[f64], candidate: &[f64]) -> Measures {
-        let rms = (reference.iter().filter(|r| r.is_finite()).map(|r| r * r).sum::<f64>() / reference.len() as f64).sqrt();
+        let rms = (reference
+            .iter()
+            .filter(|r| r.is_finite())
+            .map(|r| r * r)
+            .sum::<f64>()
+            / reference.len() as f64)
+            .sqrt();
         let mut state = Rowwise::new(dims, rms);
         state.add(0, reference, candidate);
         state.measures()
     }
 
     fn f32s(dims: &[u64], values: &[f32]) -> twinscope_tensor::View {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
         twinscope_tensor::View::new(DType::F32, dims.to_vec().into(), bytes.into()).unwrap()
     }
 
@@ -544,13 +726,20 @@ mod tests {
     fn probabilities_tell_how_far_apart_their_logits_are() {
         let logits: Vec<f64> = (0..40).map(|at| f64::from(at % 10) * 2.0).collect();
         let sum: f64 = logits[..10].iter().map(|logit| logit.exp()).sum();
-        let probabilities: Vec<f32> = logits.iter().map(|logit| (logit.exp() / sum) as f32).collect();
+        let probabilities: Vec<f32> = logits
+            .iter()
+            .map(|logit| (logit.exp() / sum) as f32)
+            .collect();
         let found = spread(&f32s(&[4, 10], &probabilities)).unwrap();
         assert!((found - 18.0).abs() < 1e-3, "{found}");
         assert_eq!(spread(&f32s(&[40], &probabilities)), None, "the sum is 4");
         let negative: Vec<f32> = probabilities.iter().map(|value| -value).collect();
         assert_eq!(spread(&f32s(&[4, 10], &negative)), None);
-        assert_eq!(spread(&f32s(&[2, 3], &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0])), None, "one choice each: no logits to speak of");
+        assert_eq!(
+            spread(&f32s(&[2, 3], &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0])),
+            None,
+            "one choice each: no logits to speak of"
+        );
         assert_eq!(spread(&f32s(&[], &[1.0])), None);
     }
 
@@ -559,14 +748,31 @@ mod tests {
         // Behind a relu: 32 rows of 16, most of them with one value, one of which is small by chance.
         let mut energy = vec![1.0; 32];
         energy[9] = 1e-4;
-        let profile = Profile { axis: 0, error: vec![1e-14; 32], energy, ..Profile::default() };
-        let mut totals =
-            Totals { count: 512, differing: 32, rel_l2: Some(1e-7), max_local: Some(1e-7), profiles: vec![profile], ..Totals::default() };
-        assert!(measures(&totals)[2] > 3e-7, "sixteen values of a row are not small by chance");
+        let profile = Profile {
+            axis: 0,
+            error: vec![1e-14; 32],
+            energy,
+            ..Profile::default()
+        };
+        let mut totals = Totals {
+            count: 512,
+            differing: 32,
+            rel_l2: Some(1e-7),
+            max_local: Some(1e-7),
+            profiles: vec![profile],
+            ..Totals::default()
+        };
+        assert!(
+            measures(&totals)[2] > 3e-7,
+            "sixteen values of a row are not small by chance"
+        );
         (totals.reference.zero, totals.candidate.zero) = (480, 480);
         assert!(measures(&totals)[2] <= 1e-7);
         totals.candidate.zero = 0;
-        assert!(measures(&totals)[2] > 3e-7, "zeros of one side are a difference");
+        assert!(
+            measures(&totals)[2] > 3e-7,
+            "zeros of one side are a difference"
+        );
     }
 
     #[test]
@@ -582,10 +788,21 @@ mod tests {
     fn measured_row_by_row_a_broken_head_a_token_and_a_channel_show() {
         let dims = [2, 3, 10, 16];
         let reference: Vec<f64> = (0..960).map(|at| 1.0 + f64::from(at % 7)).collect();
-        for slice in [|at: usize| at / 160 % 3 == 1, |at: usize| at / 16 % 10 == 4, |at: usize| at % 16 == 9] {
-            let candidate: Vec<f64> = reference.iter().enumerate().map(|(at, r)| if slice(at) { 0.0 } else { *r }).collect();
+        for slice in [
+            |at: usize| at / 160 % 3 == 1,
+            |at: usize| at / 16 % 10 == 4,
+            |at: usize| at % 16 == 9,
+        ] {
+            let candidate: Vec<f64> = reference
+                .iter()
+                .enumerate()
+                .map(|(at, r)| if slice(at) { 0.0 } else { *r })
+                .collect();
             let [whole, typical, worst, element] = rowwise(&dims, &reference, &candidate);
-            assert!((worst - 1.0).abs() < 1e-12 && whole < 0.7 && typical < 0.7 && element <= 1.0, "{whole} {typical} {worst} {element}");
+            assert!(
+                (worst - 1.0).abs() < 1e-12 && whole < 0.7 && typical < 0.7 && element <= 1.0,
+                "{whole} {typical} {worst} {element}"
+            );
         }
     }
 
@@ -596,15 +813,28 @@ mod tests {
         reference[9] = 1e-3;
         let candidate: Vec<f64> = reference.iter().map(|r| r + 1e-6).collect();
         let [whole, _, worst, element] = rowwise(&[1, 64], &reference, &candidate);
-        assert!(worst <= 1.01 * whole && element < 1.1e-6, "{whole} {worst} {element}");
+        assert!(
+            worst <= 1.01 * whole && element < 1.1e-6,
+            "{whole} {worst} {element}"
+        );
     }
 
     #[test]
     fn measured_row_by_row_the_same_infinity_agrees_and_another_does_not() {
         let reference = [1.0, f64::INFINITY, f64::NAN, 2.0];
         assert_eq!(rowwise(&[2, 2], &reference, &reference), [0.0; 4]);
-        assert_eq!(rowwise(&[2, 2], &reference, &[1.0, f64::NEG_INFINITY, f64::NAN, 2.0]), [f64::INFINITY; 4]);
-        assert_eq!(rowwise(&[2, 2], &[1.0; 4], &[1.0, f64::NAN, 1.0, 1.0]), [f64::INFINITY; 4]);
+        assert_eq!(
+            rowwise(
+                &[2, 2],
+                &reference,
+                &[1.0, f64::NEG_INFINITY, f64::NAN, 2.0]
+            ),
+            [f64::INFINITY; 4]
+        );
+        assert_eq!(
+            rowwise(&[2, 2], &[1.0; 4], &[1.0, f64::NAN, 1.0, 1.0]),
+            [f64::INFINITY; 4]
+        );
     }
 
     #[test]
@@ -612,9 +842,20 @@ mod tests {
         let mut energy = vec![1.0; 256];
         energy[0] = 1e9;
         let error = vec![1.0; 256];
-        let profile = Profile { axis: 0, error, energy, ..Profile::default() };
-        let totals =
-            Totals { count: 2560, differing: 1, rel_l2: Some(5e-4), max_local: Some(0.0), profiles: vec![profile], ..Totals::default() };
+        let profile = Profile {
+            axis: 0,
+            error,
+            energy,
+            ..Profile::default()
+        };
+        let totals = Totals {
+            count: 2560,
+            differing: 1,
+            rel_l2: Some(5e-4),
+            max_local: Some(0.0),
+            profiles: vec![profile],
+            ..Totals::default()
+        };
         assert_eq!(measures(&totals)[1], 1.0);
     }
 }

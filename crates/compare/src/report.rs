@@ -128,8 +128,15 @@ impl Report {
 
     /// The pairs that diverged by themselves, in order.
     pub fn divergences(&self) -> Vec<usize> {
-        let own = |pair: &PairReport| pair.verdict == Verdict::Diverged && pair.origin == Some(Origin::Own);
-        self.pairs.iter().enumerate().filter(|(_, pair)| own(pair)).map(|(at, _)| at).collect()
+        let own = |pair: &PairReport| {
+            pair.verdict == Verdict::Diverged && pair.origin == Some(Origin::Own)
+        };
+        self.pairs
+            .iter()
+            .enumerate()
+            .filter(|(_, pair)| own(pair))
+            .map(|(at, _)| at)
+            .collect()
     }
 
     pub fn first_divergence(&self) -> Option<usize> {
@@ -142,7 +149,9 @@ fn number(value: Option<f64>) -> serde_json::Value {
     match value {
         None => serde_json::Value::Null,
         Some(value) if value.is_nan() => "NaN".into(),
-        Some(value) if value.is_infinite() => if value > 0.0 { "Infinity" } else { "-Infinity" }.into(),
+        Some(value) if value.is_infinite() => {
+            if value > 0.0 { "Infinity" } else { "-Infinity" }.into()
+        }
         Some(value) => value.into(),
     }
 }
@@ -159,7 +168,9 @@ impl Serialize for Report {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_struct("Report", 16)?;
         let divergences = self.divergences();
-        let first = divergences.first().map(|at| serde_json::json!({"pair": at, "name": self.pairs[*at].name}));
+        let first = divergences
+            .first()
+            .map(|at| serde_json::json!({"pair": at, "name": self.pairs[*at].name}));
         out.serialize_field("schema", &1)?;
         out.serialize_field("reference", &self.reference)?;
         out.serialize_field("candidate", &self.candidate)?;
@@ -168,8 +179,21 @@ impl Serialize for Report {
         out.serialize_field("first_divergence", &first)?;
         out.serialize_field("divergences", &divergences)?;
         out.serialize_field("layer_offset", &self.layer_offset)?;
-        out.serialize_field("computed_in", &self.computed_in.map(|dtype| dtype.map(|dtype| dtype.to_string())))?;
-        out.serialize_field("pairs", &self.pairs.iter().enumerate().map(|(order, pair)| NumberedPair { order, pair }).collect::<Vec<_>>())?;
+        out.serialize_field(
+            "computed_in",
+            &self
+                .computed_in
+                .map(|dtype| dtype.map(|dtype| dtype.to_string())),
+        )?;
+        out.serialize_field(
+            "pairs",
+            &self
+                .pairs
+                .iter()
+                .enumerate()
+                .map(|(order, pair)| NumberedPair { order, pair })
+                .collect::<Vec<_>>(),
+        )?;
         out.serialize_field("only_reference", &self.only_reference)?;
         out.serialize_field("only_candidate", &self.only_candidate)?;
         out.serialize_field("skipped", &self.skipped)?;
@@ -202,7 +226,13 @@ impl Serialize for NumberedPair<'_> {
         out.serialize_field("verdict", &pair.verdict)?;
         out.serialize_field("agrees_at", &pair.agrees_at)?;
         out.serialize_field("origin", &pair.origin)?;
-        out.serialize_field("totals", &pair.totals.as_ref().map(|totals| json_totals(totals, pair.shape.as_ref())))?;
+        out.serialize_field(
+            "totals",
+            &pair
+                .totals
+                .as_ref()
+                .map(|totals| json_totals(totals, pair.shape.as_ref())),
+        )?;
         out.serialize_field("causes", &pair.causes)?;
         out.serialize_field("reason", &pair.reason)?;
         out.end()

@@ -124,7 +124,11 @@ pub enum ConfigError {
     #[error("the settings are not to be written: {0}")]
     Write(toml::ser::Error),
     #[error("`{key}` is {value}, which is not {wanted}")]
-    Range { key: &'static str, value: f64, wanted: &'static str },
+    Range {
+        key: &'static str,
+        value: f64,
+        wanted: &'static str,
+    },
     #[error("`{name}` is no rule{}; the rules are {}", nearest(.name), Rule::ALL.map(Rule::name).join(", "))]
     UnknownRule { name: String },
     #[error("`--match` names no rule")]
@@ -137,8 +141,13 @@ pub enum ConfigError {
 
 fn nearest(name: &str) -> String {
     let alike = |rule: &Rule| strsim::normalized_damerau_levenshtein(name, rule.name());
-    let best = Rule::ALL.into_iter().max_by(|a, b| alike(a).total_cmp(&alike(b))).filter(|rule| alike(rule) >= 0.6);
-    best.map_or_else(String::new, |rule| format!(", did you mean `{}`", rule.name()))
+    let best = Rule::ALL
+        .into_iter()
+        .max_by(|a, b| alike(a).total_cmp(&alike(b)))
+        .filter(|rule| alike(rule) >= 0.6);
+    best.map_or_else(String::new, |rule| {
+        format!(", did you mean `{}`", rule.name())
+    })
 }
 
 impl Rule {
@@ -169,7 +178,12 @@ impl Rule {
     }
 
     pub fn parse(name: &str) -> Result<Self, ConfigError> {
-        Self::ALL.into_iter().find(|rule| rule.name() == name).ok_or_else(|| ConfigError::UnknownRule { name: name.to_owned() })
+        Self::ALL
+            .into_iter()
+            .find(|rule| rule.name() == name)
+            .ok_or_else(|| ConfigError::UnknownRule {
+                name: name.to_owned(),
+            })
     }
 }
 
@@ -181,8 +195,14 @@ impl Settings {
             serde_json::from_str(text).map_err(ConfigError::Json)?
         } else {
             toml::from_str(text).map_err(|error: toml::de::Error| {
-                let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-                ConfigError::Toml { line: before.matches('\n').count() + 1, message: error.message().replace('\n', " ") }
+                let before = error
+                    .span()
+                    .and_then(|span| text.get(..span.start))
+                    .unwrap_or_default();
+                ConfigError::Toml {
+                    line: before.matches('\n').count() + 1,
+                    message: error.message().replace('\n', " "),
+                }
             })?
         };
         settings.check()?;
@@ -198,11 +218,19 @@ impl Settings {
     pub fn check(&self) -> Result<(), ConfigError> {
         let value = self.fuzzy_threshold;
         if !(0.0..=1.0).contains(&value) {
-            return Err(ConfigError::Range { key: "fuzzy_threshold", value, wanted: "between 0 and 1" });
+            return Err(ConfigError::Range {
+                key: "fuzzy_threshold",
+                value,
+                wanted: "between 0 and 1",
+            });
         }
         for (key, value) in [("rtol", self.rtol), ("atol", self.atol)] {
             if let Some(value) = value.filter(|value| !value.is_finite() || *value < 0.0) {
-                return Err(ConfigError::Range { key, value, wanted: "a number from 0" });
+                return Err(ConfigError::Range {
+                    key,
+                    value,
+                    wanted: "a number from 0",
+                });
             }
         }
         Ok(())
@@ -215,20 +243,35 @@ impl Settings {
             (Rule::Pattern, !self.patterns.is_empty(), "--pattern"),
             (Rule::Plugin, !self.plugins.is_empty(), "exec:PROG"),
             // Manual pairs come first, whether the rule is named or not.
-            (Rule::Manual, !self.map.is_empty() || !self.rules.contains(&Rule::Manual), "--map"),
+            (
+                Rule::Manual,
+                !self.map.is_empty() || !self.rules.contains(&Rule::Manual),
+                "--map",
+            ),
         ];
-        let unused = |(rule, given, by): (Rule, bool, &str)| match (self.rules.contains(&rule), given) {
-            (true, false) if chosen => Some(format!("the rule `{}` pairs nothing without {by}", rule.name())),
-            (false, true) if rule != Rule::Manual => Some(format!("{by} pairs nothing: `{}` is not among the rules", rule.name())),
-            _ => None,
-        };
+        let unused =
+            |(rule, given, by): (Rule, bool, &str)| match (self.rules.contains(&rule), given) {
+                (true, false) if chosen => Some(format!(
+                    "the rule `{}` pairs nothing without {by}",
+                    rule.name()
+                )),
+                (false, true) if rule != Rule::Manual => Some(format!(
+                    "{by} pairs nothing: `{}` is not among the rules",
+                    rule.name()
+                )),
+                _ => None,
+            };
         needs.into_iter().filter_map(unused).collect()
     }
 
     /// `--match layer_stage,exact,exec:PROG`: the rules in this order and no others.
     pub fn set_match(&mut self, text: &str) -> Result<(), ConfigError> {
         let (mut rules, mut plugins) = (Vec::new(), Vec::new());
-        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        for word in text
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+        {
             let rule = match word.strip_prefix("exec:").map(str::trim) {
                 Some("") => return Err(ConfigError::NoProgram),
                 Some(program) => {
@@ -256,12 +299,20 @@ impl Settings {
 impl LayoutOverride {
     /// `NAME: permute(0,2,1) squeeze(0)`. Names may hold colons, steps do not.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let wrong = || ConfigError::Layout { text: text.to_owned() };
-        let (name, steps) = text.rsplit_once(':').map(|(name, steps)| (name.trim(), steps.trim())).ok_or_else(wrong)?;
+        let wrong = || ConfigError::Layout {
+            text: text.to_owned(),
+        };
+        let (name, steps) = text
+            .rsplit_once(':')
+            .map(|(name, steps)| (name.trim(), steps.trim()))
+            .ok_or_else(wrong)?;
         if name.is_empty() || steps.is_empty() || name.ends_with(':') {
             return Err(wrong());
         }
-        Ok(Self { name: name.to_owned(), steps: steps.to_owned() })
+        Ok(Self {
+            name: name.to_owned(),
+            steps: steps.to_owned(),
+        })
     }
 }
 
@@ -272,26 +323,44 @@ mod tests {
     fn every_setting() -> Settings {
         Settings {
             rules: vec![Rule::Exact, Rule::Values],
-            patterns: vec![Pattern { reference: r"(?<a>\d+)\.x".to_owned(), candidate: Some("(?<a>.)".to_owned()) }],
+            patterns: vec![Pattern {
+                reference: r"(?<a>\d+)\.x".to_owned(),
+                candidate: Some("(?<a>.)".to_owned()),
+            }],
             plugins: vec!["./pair.py --fast".to_owned()],
             fuzzy_threshold: 0.5,
             layer_offset: Some(-3),
-            map: vec![MapEntry { reference: Names::Many(vec!["q".to_owned(), "k".to_owned()]), candidate: Names::One("qk".to_owned()) }],
-            layouts: vec![LayoutOverride { name: "a*".to_owned(), steps: "permute(0,2,1) squeeze(0)".to_owned() }],
+            map: vec![MapEntry {
+                reference: Names::Many(vec!["q".to_owned(), "k".to_owned()]),
+                candidate: Names::One("qk".to_owned()),
+            }],
+            layouts: vec![LayoutOverride {
+                name: "a*".to_owned(),
+                steps: "permute(0,2,1) squeeze(0)".to_owned(),
+            }],
             only: vec!["*attn*".to_owned()],
             skip: vec!["x".to_owned()],
             rtol: Some(1e-5),
             atol: None,
             causes: false,
-            unpaired: vec![MapEntry { reference: Names::One("a".to_owned()), candidate: Names::One("b".to_owned()) }],
+            unpaired: vec![MapEntry {
+                reference: Names::One("a".to_owned()),
+                candidate: Names::One("b".to_owned()),
+            }],
         }
     }
 
     #[test]
     fn what_is_saved_is_read_back() {
         for settings in [Settings::default(), every_setting()] {
-            assert_eq!(Settings::from_text(&settings.to_toml().unwrap()).unwrap(), settings);
-            assert_eq!(Settings::from_text(&serde_json::to_string(&settings).unwrap()).unwrap(), settings);
+            assert_eq!(
+                Settings::from_text(&settings.to_toml().unwrap()).unwrap(),
+                settings
+            );
+            assert_eq!(
+                Settings::from_text(&serde_json::to_string(&settings).unwrap()).unwrap(),
+                settings
+            );
         }
     }
 
@@ -299,13 +368,21 @@ mod tests {
     fn what_is_left_out_is_the_default() {
         assert_eq!(Settings::from_text("").unwrap(), Settings::default());
         assert_eq!(Settings::from_text("{}").unwrap(), Settings::default());
-        let settings = Settings::from_text("rules = ['fuzzy', 'layer_stage']\nlayer_offset = 2").unwrap();
-        assert_eq!((settings.rules, settings.layer_offset), (vec![Rule::Fuzzy, Rule::LayerStage], Some(2)));
+        let settings =
+            Settings::from_text("rules = ['fuzzy', 'layer_stage']\nlayer_offset = 2").unwrap();
+        assert_eq!(
+            (settings.rules, settings.layer_offset),
+            (vec![Rule::Fuzzy, Rule::LayerStage], Some(2))
+        );
     }
 
     #[test]
     fn an_unknown_key_is_an_error_that_names_it() {
-        for text in ["fuzy_threshold = 0.5", "{\"fuzy_threshold\": 0.5}", "[[map]]\nreference = 'a'\ncandidate = 'b'\nfuzy_threshold = 1"] {
+        for text in [
+            "fuzy_threshold = 0.5",
+            "{\"fuzy_threshold\": 0.5}",
+            "[[map]]\nreference = 'a'\ncandidate = 'b'\nfuzy_threshold = 1",
+        ] {
             let error = Settings::from_text(text).unwrap_err().to_string();
             assert!(error.contains("fuzy_threshold"), "{error}");
         }
@@ -313,8 +390,13 @@ mod tests {
 
     #[test]
     fn numbers_out_of_range_are_errors() {
-        let error = Settings::from_text("fuzzy_threshold = 1.5").unwrap_err().to_string();
-        assert_eq!(error, "`fuzzy_threshold` is 1.5, which is not between 0 and 1");
+        let error = Settings::from_text("fuzzy_threshold = 1.5")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "`fuzzy_threshold` is 1.5, which is not between 0 and 1"
+        );
         assert!(Settings::from_text("rtol = -1.0").is_err());
         assert!(Settings::from_text("atol = nan").is_err());
     }
@@ -322,13 +404,29 @@ mod tests {
     #[test]
     fn match_gives_the_rules_in_order() {
         let mut settings = Settings::default();
-        settings.set_match(" exact, exec:./pair.py -x ,layer_stage,exact").unwrap();
-        assert_eq!(settings.rules, [Rule::Exact, Rule::Plugin, Rule::LayerStage]);
+        settings
+            .set_match(" exact, exec:./pair.py -x ,layer_stage,exact")
+            .unwrap();
+        assert_eq!(
+            settings.rules,
+            [Rule::Exact, Rule::Plugin, Rule::LayerStage]
+        );
         assert_eq!(settings.plugins, ["./pair.py -x"]);
-        let error = settings.set_match("exact,layerstage").unwrap_err().to_string();
-        assert!(error.starts_with("`layerstage` is no rule, did you mean `layer_stage`; the rules are manual, "), "{error}");
+        let error = settings
+            .set_match("exact,layerstage")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with(
+                "`layerstage` is no rule, did you mean `layer_stage`; the rules are manual, "
+            ),
+            "{error}"
+        );
         assert!(matches!(settings.set_match(","), Err(ConfigError::NoRule)));
-        assert!(matches!(settings.set_match("exec:"), Err(ConfigError::NoProgram)));
+        assert!(matches!(
+            settings.set_match("exec:"),
+            Err(ConfigError::NoProgram)
+        ));
         assert_eq!(settings.rules.len(), 3, "a mistake changes nothing");
     }
 
@@ -343,7 +441,13 @@ mod tests {
         assert!(of("exact,values", Settings::default()).is_empty());
         assert!(of("pattern,manual,exec:x", every_setting()).is_empty());
         assert_eq!(
-            of("exact", Settings { plugins: Vec::new(), ..every_setting() }),
+            of(
+                "exact",
+                Settings {
+                    plugins: Vec::new(),
+                    ..every_setting()
+                }
+            ),
             ["--pattern pairs nothing: `pattern` is not among the rules"]
         );
         let without = of("pattern,plugin,manual", Settings::default());
@@ -362,7 +466,10 @@ mod tests {
     #[test]
     fn a_layout_is_a_name_and_steps() {
         let layout = LayoutOverride::parse("a::b.weight : permute(0,2,1) squeeze(0)").unwrap();
-        assert_eq!((layout.name.as_str(), layout.steps.as_str()), ("a::b.weight", "permute(0,2,1) squeeze(0)"));
+        assert_eq!(
+            (layout.name.as_str(), layout.steps.as_str()),
+            ("a::b.weight", "permute(0,2,1) squeeze(0)")
+        );
         for text in ["", "a", "a:", ": squeeze(0)", "a::"] {
             assert!(LayoutOverride::parse(text).is_err(), "{text}");
         }

@@ -26,7 +26,12 @@ pub struct Side<'a> {
 
 impl std::fmt::Debug for Side<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Side({}, {} items)", self.source.listing().source, self.items.len())
+        write!(
+            f,
+            "Side({}, {} items)",
+            self.source.listing().source,
+            self.items.len()
+        )
     }
 }
 
@@ -34,13 +39,23 @@ impl<'a> Side<'a> {
     pub fn new(source: &'a dyn TensorSource) -> Self {
         let listing = source.listing();
         let mut items = Vec::with_capacity(listing.tensors.len() + listing.values.len());
-        let mut numbers = listing.values.iter().filter_map(|value| Some((value.after, number(&value.name, &value.value)?))).peekable();
+        let mut numbers = listing
+            .values
+            .iter()
+            .filter_map(|value| Some((value.after, number(&value.name, &value.value)?)))
+            .peekable();
         for (index, tensor) in listing.tensors.iter().enumerate() {
             while let Some((_, item)) = numbers.next_if(|(after, _)| *after <= index) {
                 items.push(item);
             }
             let (name, shape) = (tensor.name.clone(), tensor.shape.clone());
-            items.push(Item { name, dtype: tensor.dtype, shape, meta: tensor.meta.clone(), from: From::Tensor(index) });
+            items.push(Item {
+                name,
+                dtype: tensor.dtype,
+                shape,
+                meta: tensor.meta.clone(),
+                from: From::Tensor(index),
+            });
         }
         items.extend(numbers.map(|(_, item)| item));
         Self { source, items }
@@ -58,7 +73,11 @@ impl<'a> Side<'a> {
         let item = &self.items[index];
         match &item.from {
             From::Tensor(at) => self.source.view(*at),
-            From::Number(bytes) => Ok(View::new(item.dtype, item.shape.clone(), bytes.clone().into())?),
+            From::Number(bytes) => Ok(View::new(
+                item.dtype,
+                item.shape.clone(),
+                bytes.clone().into(),
+            )?),
         }
     }
 }
@@ -85,7 +104,13 @@ fn number(name: &str, value: &Plain) -> Option<Item> {
         Plain::Complex(re, im) => (DType::C128, [re.to_le_bytes(), im.to_le_bytes()].concat()),
         Plain::None | Plain::Str(_) | Plain::Bytes(_) | Plain::Other { .. } => return None,
     };
-    Some(Item { name: name.to_owned(), dtype, shape: Shape::scalar(), meta: None, from: From::Number(bytes) })
+    Some(Item {
+        name: name.to_owned(),
+        dtype,
+        shape: Shape::scalar(),
+        meta: None,
+        from: From::Number(bytes),
+    })
 }
 
 #[cfg(test)]
@@ -98,7 +123,10 @@ mod tests {
         assert_eq!(item("-9223372036854775808").dtype, DType::I64);
         assert_eq!(item("18446744073709551615").dtype, DType::U64);
         let [big, bigger] = ["18446744073709551616", "1000000000000000000000000000000"].map(item);
-        assert_eq!((big.dtype, bigger.dtype), (DType::Bytes(64), DType::Bytes(64)));
+        assert_eq!(
+            (big.dtype, bigger.dtype),
+            (DType::Bytes(64), DType::Bytes(64))
+        );
         assert!(
             matches!((big.from, bigger.from), (From::Number(a), From::Number(b)) if a != b && a.starts_with(b"18446744073709551616\0"))
         );

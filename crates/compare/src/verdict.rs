@@ -11,7 +11,9 @@
 //!
 //! With `--rtol` / `--atol` the rule is NumPy's instead, element by element: `|c - r| <= atol + rtol * |r|`.
 
-use crate::noise::{AMPLIFICATION, MOST, Measures, extreme, floor, least_step, once, turned, unit_roundoff};
+use crate::noise::{
+    AMPLIFICATION, MOST, Measures, extreme, floor, least_step, once, turned, unit_roundoff,
+};
 use serde::Serialize;
 use twinscope_measure::Totals;
 use twinscope_tensor::DType;
@@ -28,7 +30,10 @@ pub enum Verdict {
 
 impl Verdict {
     pub fn agrees(self) -> bool {
-        matches!(self, Verdict::Identical | Verdict::Rounding | Verdict::Harmless)
+        matches!(
+            self,
+            Verdict::Identical | Verdict::Rounding | Verdict::Harmless
+        )
     }
 
     pub fn name(self) -> &'static str {
@@ -114,14 +119,23 @@ impl Judge {
             return (Verdict::Identical, None);
         }
         if facts.tolerance {
-            return if totals.beyond == Some(0) { (Verdict::Rounding, None) } else { self.diverge(facts, facts.measures) };
+            return if totals.beyond == Some(0) {
+                (Verdict::Rounding, None)
+            } else {
+                self.diverge(facts, facts.measures)
+            };
         }
-        let Some(own_floor) = own_floor(facts) else { return self.diverge(facts, facts.measures) };
+        let Some(own_floor) = own_floor(facts) else {
+            return self.diverge(facts, facts.measures);
+        };
         let found = facts.measures;
         self.coarsest = max(&self.coarsest, &own_floor);
         let mut bound = self.bound(&own_floor, facts);
         // What is off by no more than the smallest step of its dtype was not told apart when it was stored. Underflow of most of it still is.
-        if totals.max_abs.is_some_and(|off| off <= facts.dtypes.into_iter().map(least_step).fold(0.0, f64::max)) {
+        if totals
+            .max_abs
+            .is_some_and(|off| off <= facts.dtypes.into_iter().map(least_step).fold(0.0, f64::max))
+        {
             bound = max(&bound, &MOST);
         }
         if found[0] <= bound[0] {
@@ -143,22 +157,53 @@ impl Judge {
         if facts.parameter {
             return *floor;
         }
-        let reach = if self.diverged.is_some() { RECOVERED } else { AMPLIFICATION };
+        let reach = if self.diverged.is_some() {
+            RECOVERED
+        } else {
+            AMPLIFICATION
+        };
         let drift = DRIFT * f64::from(self.pairs).sqrt();
-        let reach = |measure: usize| if measure < 2 || self.diverged.is_some() { reach } else { EXTREMES * reach };
+        let reach = |measure: usize| {
+            if measure < 2 || self.diverged.is_some() {
+                reach
+            } else {
+                EXTREMES * reach
+            }
+        };
         let level = |i: usize| self.level[i].min(drift * self.coarsest[i].max(floor[i]));
         // What a softmax makes of its logits' error, whatever it is, unless something diverged before.
-        let amplified = if self.diverged.is_some() { 0.0 } else { facts.spread };
-        std::array::from_fn(|i| floor[i].max(reach(i) * level(i)).max((amplified * level(i)).min(MOST[i])))
+        let amplified = if self.diverged.is_some() {
+            0.0
+        } else {
+            facts.spread
+        };
+        std::array::from_fn(|i| {
+            floor[i]
+                .max(reach(i) * level(i))
+                .max((amplified * level(i)).min(MOST[i]))
+        })
     }
 
     fn diverge(&mut self, facts: &Facts<'_>, found: Measures) -> (Verdict, Option<Origin>) {
         let first_nonfinite = facts.totals.nonfinite_differing > 0 && !self.nonfinite;
         // What was wrong in one place only is wrong in every channel once it has been multiplied with a weight.
         let whole = |level: &Measures| if level[0].is_finite() { level[0] } else { 0.0 };
-        let spread = |level: Measures| [level[0], level[1].max(whole(&level)), EXTREMES * level[2], EXTREMES * level[3]];
-        let reached = self.diverged.is_some_and(|level| below(&found, &spread(level).map(|m| AMPLIFICATION * m)));
-        let origin = if facts.parameter || first_nonfinite || !(reached || self.nonfinite) { Origin::Own } else { Origin::Inherited };
+        let spread = |level: Measures| {
+            [
+                level[0],
+                level[1].max(whole(&level)),
+                EXTREMES * level[2],
+                EXTREMES * level[3],
+            ]
+        };
+        let reached = self
+            .diverged
+            .is_some_and(|level| below(&found, &spread(level).map(|m| AMPLIFICATION * m)));
+        let origin = if facts.parameter || first_nonfinite || !(reached || self.nonfinite) {
+            Origin::Own
+        } else {
+            Origin::Inherited
+        };
         if !facts.parameter {
             self.nonfinite |= facts.totals.nonfinite_differing > 0;
             self.diverged = Some(self.diverged.map_or(found, |level| max(&level, &found)));
@@ -174,16 +219,33 @@ const UNSEEN: f64 = 3.0;
 
 fn unseen(dtypes: [DType; 2]) -> f64 {
     let fine = |dtype: DType| unit_roundoff(dtype).is_some_and(|unit| unit <= 2f64.powi(-24));
-    if dtypes.into_iter().all(fine) { UNSEEN } else { 1.0 }
+    if dtypes.into_iter().all(fine) {
+        UNSEEN
+    } else {
+        1.0
+    }
 }
 
 /// Modelled, and where the user gave a run for it as large as measured; `None` for what must be equal. Never below the model: a repeat
 /// that happens to be the same bit for bit does not forbid another order of summation.
 fn own_floor(facts: &Facts<'_>) -> Option<Measures> {
-    let measured = facts.measured_floor.map(|measured| measured.map(|m| MEASURED * m));
-    let once = if facts.parameter { once(facts.dtypes) } else { None };
-    let unseen = if facts.parameter { 1.0 } else { unseen(facts.dtypes) };
-    let computed = || floor(facts.dtypes, facts.reduction).map(|floor| turned(&floor.map(|m| unseen * m), facts.angle));
+    let measured = facts
+        .measured_floor
+        .map(|measured| measured.map(|m| MEASURED * m));
+    let once = if facts.parameter {
+        once(facts.dtypes)
+    } else {
+        None
+    };
+    let unseen = if facts.parameter {
+        1.0
+    } else {
+        unseen(facts.dtypes)
+    };
+    let computed = || {
+        floor(facts.dtypes, facts.reduction)
+            .map(|floor| turned(&floor.map(|m| unseen * m), facts.angle))
+    };
     let modelled = once.or_else(computed);
     match (measured, modelled) {
         (Some(measured), Some(modelled)) => Some(max(&measured, &modelled)),
@@ -208,7 +270,12 @@ mod tests {
 
     /// A pair with this relative error everywhere.
     fn totals(error: f64) -> Totals {
-        let profile = Profile { axis: 0, error: vec![error * error; 8], energy: vec![1.0; 8], ..Profile::default() };
+        let profile = Profile {
+            axis: 0,
+            error: vec![error * error; 8],
+            energy: vec![1.0; 8],
+            ..Profile::default()
+        };
         Totals {
             count: 64,
             compared: 64,
@@ -236,7 +303,10 @@ mod tests {
 
     fn run(errors: &[f64], dtype: DType) -> Vec<(Verdict, Option<Origin>)> {
         let mut judge = Judge::default();
-        errors.iter().map(|error| judge.judge(&facts(&totals(*error), dtype))).collect()
+        errors
+            .iter()
+            .map(|error| judge.judge(&facts(&totals(*error), dtype)))
+            .collect()
     }
 
     const ROUNDING: (Verdict, Option<Origin>) = (Verdict::Rounding, None);
@@ -245,31 +315,73 @@ mod tests {
 
     #[test]
     fn drift_is_rounding_a_jump_is_not() {
-        assert_eq!(run(&[1e-7, 3e-7, 6e-7, 9e-7, 1e-4, 1e-4], DType::F32), [ROUNDING, ROUNDING, ROUNDING, ROUNDING, OWN, INHERITED]);
-        assert_eq!(run(&[2e-3, 5e-3, 1e-2, 2e-2, 0.28, 0.1], DType::Bf16), [ROUNDING, ROUNDING, ROUNDING, ROUNDING, OWN, INHERITED]);
+        assert_eq!(
+            run(&[1e-7, 3e-7, 6e-7, 9e-7, 1e-4, 1e-4], DType::F32),
+            [ROUNDING, ROUNDING, ROUNDING, ROUNDING, OWN, INHERITED]
+        );
+        assert_eq!(
+            run(&[2e-3, 5e-3, 1e-2, 2e-2, 0.28, 0.1], DType::Bf16),
+            [ROUNDING, ROUNDING, ROUNDING, ROUNDING, OWN, INHERITED]
+        );
     }
 
     #[test]
     fn layers_that_are_not_recorded_may_round_more_in_single_precision() {
         let off = totals(1.3e-6);
         assert_eq!(Judge::default().judge(&facts(&off, DType::F32)), ROUNDING);
-        assert_eq!(Judge::default().judge(&Facts { dtypes: [DType::F64, DType::F32], ..facts(&off, DType::F32) }), ROUNDING);
-        assert_eq!(Judge::default().judge(&Facts { parameter: true, ..facts(&off, DType::F32) }), OWN, "a weight is not computed");
+        assert_eq!(
+            Judge::default().judge(&Facts {
+                dtypes: [DType::F64, DType::F32],
+                ..facts(&off, DType::F32)
+            }),
+            ROUNDING
+        );
+        assert_eq!(
+            Judge::default().judge(&Facts {
+                parameter: true,
+                ..facts(&off, DType::F32)
+            }),
+            OWN,
+            "a weight is not computed"
+        );
         assert_eq!(run(&[1e-5], DType::F32), [OWN]);
-        assert_eq!(run(&[0.02], DType::Bf16), [OWN], "coarser dtypes have no room for that");
+        assert_eq!(
+            run(&[0.02], DType::Bf16),
+            [OWN],
+            "coarser dtypes have no room for that"
+        );
     }
 
     #[test]
     fn what_is_computed_in_f32_from_bf16_has_its_noise() {
         let judge = |errors: &[(f64, DType)]| {
             let mut judge = Judge::default();
-            errors.iter().map(|(error, dtype)| judge.judge(&facts(&totals(*error), *dtype))).collect::<Vec<_>>()
+            errors
+                .iter()
+                .map(|(error, dtype)| judge.judge(&facts(&totals(*error), *dtype)))
+                .collect::<Vec<_>>()
         };
         let (bf16, f32) = (DType::Bf16, DType::F32);
-        assert_eq!(judge(&[(4e-3, bf16), (6e-3, bf16), (5e-3, f32), (4e-3, f32)]), [ROUNDING; 4], "logits after .float()");
-        assert_eq!(judge(&[(4e-3, bf16), (0.1, f32)]), [ROUNDING, OWN], "which excuses no fault");
-        assert_eq!(judge(&[(1e-7, f32), (5e-3, f32), (4e-3, bf16)])[1], OWN, "nor what came before it");
-        assert_eq!(judge(&[(1e-7, bf16), (1e-3, f32)])[1], OWN, "nor more than arrived");
+        assert_eq!(
+            judge(&[(4e-3, bf16), (6e-3, bf16), (5e-3, f32), (4e-3, f32)]),
+            [ROUNDING; 4],
+            "logits after .float()"
+        );
+        assert_eq!(
+            judge(&[(4e-3, bf16), (0.1, f32)]),
+            [ROUNDING, OWN],
+            "which excuses no fault"
+        );
+        assert_eq!(
+            judge(&[(1e-7, f32), (5e-3, f32), (4e-3, bf16)])[1],
+            OWN,
+            "nor what came before it"
+        );
+        assert_eq!(
+            judge(&[(1e-7, bf16), (1e-3, f32)])[1],
+            OWN,
+            "nor more than arrived"
+        );
     }
 
     #[test]
@@ -278,16 +390,33 @@ mod tests {
         let judged = |spread: f64| {
             let mut judge = Judge::default();
             assert_eq!(judge.judge(&facts(&logits, DType::Bf16)), ROUNDING);
-            judge.judge(&Facts { spread, ..facts(&probabilities, DType::F32) })
+            judge.judge(&Facts {
+                spread,
+                ..facts(&probabilities, DType::F32)
+            })
         };
         assert_eq!(judged(30.0), ROUNDING);
         assert_eq!((judged(0.0), judged(10.0)), (OWN, OWN));
-        let exact = Facts { spread: 30.0, ..facts(&probabilities, DType::F32) };
-        assert_eq!(Judge::default().judge(&exact), OWN, "equal logits make equal probabilities");
+        let exact = Facts {
+            spread: 30.0,
+            ..facts(&probabilities, DType::F32)
+        };
+        assert_eq!(
+            Judge::default().judge(&exact),
+            OWN,
+            "equal logits make equal probabilities"
+        );
         let mut judge = Judge::default();
         judge.judge(&facts(&logits, DType::Bf16));
         let wrong = totals(0.6);
-        assert_eq!(judge.judge(&Facts { spread: 1e3, ..facts(&wrong, DType::F32) }), OWN, "nothing excuses unrelated values");
+        assert_eq!(
+            judge.judge(&Facts {
+                spread: 1e3,
+                ..facts(&wrong, DType::F32)
+            }),
+            OWN,
+            "nothing excuses unrelated values"
+        );
     }
 
     #[test]
@@ -297,8 +426,16 @@ mod tests {
             (totals.count, totals.max_local) = (16_384, Some(element));
             Judge::default().judge(&facts(&totals, DType::Bf16))
         };
-        assert_eq!(with(0.0112, 0.0933), ROUNDING, "64 gradients added up in bf16 in another order");
-        assert_eq!(with(0.001, 0.0933), OWN, "one value among many that hardly differ");
+        assert_eq!(
+            with(0.0112, 0.0933),
+            ROUNDING,
+            "64 gradients added up in bf16 in another order"
+        );
+        assert_eq!(
+            with(0.001, 0.0933),
+            OWN,
+            "one value among many that hardly differ"
+        );
         assert_eq!(with(0.0112, 0.2), OWN);
     }
 
@@ -311,7 +448,10 @@ mod tests {
 
     #[test]
     fn downstream_of_a_fault_only_the_old_level_is_rounding() {
-        assert_eq!(run(&[1.2e-2, 0.3, 0.05, 0.02], DType::Bf16), [ROUNDING, OWN, INHERITED, ROUNDING]);
+        assert_eq!(
+            run(&[1.2e-2, 0.3, 0.05, 0.02], DType::Bf16),
+            [ROUNDING, OWN, INHERITED, ROUNDING]
+        );
     }
 
     #[test]
@@ -328,9 +468,18 @@ mod tests {
 
     #[test]
     fn one_wrong_integer_diverges_and_the_first_nan_is_named() {
-        let one = Totals { count: 9, compared: 9, differing: 1, rel_l2: Some(1e-9), ..Totals::default() };
+        let one = Totals {
+            count: 9,
+            compared: 9,
+            differing: 1,
+            rel_l2: Some(1e-9),
+            ..Totals::default()
+        };
         assert_eq!(Judge::default().judge(&facts(&one, DType::I64)), OWN);
-        let nan = Totals { nonfinite_differing: 1, ..totals(0.0) };
+        let nan = Totals {
+            nonfinite_differing: 1,
+            ..totals(0.0)
+        };
         let mut judge = Judge::default();
         assert_eq!(judge.judge(&facts(&totals(0.1), DType::F32)), OWN);
         assert_eq!(judge.judge(&facts(&nan, DType::F32)), OWN);
@@ -342,7 +491,13 @@ mod tests {
         let wrong = totals(0.1);
         let mut judge = Judge::default();
         for _ in 0..3 {
-            assert_eq!(judge.judge(&Facts { parameter: true, ..facts(&wrong, DType::F32) }), OWN);
+            assert_eq!(
+                judge.judge(&Facts {
+                    parameter: true,
+                    ..facts(&wrong, DType::F32)
+                }),
+                OWN
+            );
         }
     }
 
@@ -350,10 +505,21 @@ mod tests {
     fn rounded_weights_make_rounded_results() {
         let (weight, result) = (totals(2e-3), totals(3e-3));
         let mut judge = Judge::default();
-        let loaded = Facts { parameter: true, dtypes: [DType::F32, DType::Bf16], ..facts(&weight, DType::F32) };
+        let loaded = Facts {
+            parameter: true,
+            dtypes: [DType::F32, DType::Bf16],
+            ..facts(&weight, DType::F32)
+        };
         assert_eq!(judge.judge(&loaded), ROUNDING);
         assert_eq!(judge.judge(&facts(&result, DType::F32)), ROUNDING);
-        assert_eq!(judge.judge(&Facts { parameter: true, ..facts(&result, DType::F32) }), OWN, "another weight has no such excuse");
+        assert_eq!(
+            judge.judge(&Facts {
+                parameter: true,
+                ..facts(&result, DType::F32)
+            }),
+            OWN,
+            "another weight has no such excuse"
+        );
         assert_eq!(Judge::default().judge(&facts(&result, DType::F32)), OWN);
     }
 
@@ -361,34 +527,70 @@ mod tests {
     fn a_parameter_in_a_coarser_dtype_was_rounded_once() {
         let kept_in = |dtypes: [DType; 2], error: f64| {
             let totals = totals(error);
-            Judge::default().judge(&Facts { parameter: true, dtypes, ..facts(&totals, DType::F32) })
+            Judge::default().judge(&Facts {
+                parameter: true,
+                dtypes,
+                ..facts(&totals, DType::F32)
+            })
         };
         let rounded = 2f64.powi(-8);
         assert_eq!(kept_in([DType::F32, DType::Bf16], rounded), ROUNDING);
         assert_eq!(kept_in([DType::Bf16, DType::F64], rounded), ROUNDING);
-        assert_eq!(kept_in([DType::F32, DType::Bf16], 0.005), OWN, "half a percent too large");
+        assert_eq!(
+            kept_in([DType::F32, DType::Bf16], 0.005),
+            OWN,
+            "half a percent too large"
+        );
         assert_eq!(kept_in([DType::F32, DType::Bf16], 1e-7), ROUNDING);
         // What is computed may be off by more.
         let result = totals(0.005);
-        assert_eq!(Judge::default().judge(&Facts { dtypes: [DType::F32, DType::Bf16], ..facts(&result, DType::F32) }), ROUNDING);
+        assert_eq!(
+            Judge::default().judge(&Facts {
+                dtypes: [DType::F32, DType::Bf16],
+                ..facts(&result, DType::F32)
+            }),
+            ROUNDING
+        );
     }
 
     #[test]
     fn a_measured_floor_is_what_rounding_can_do() {
         let noisy = totals(1e-3);
-        let measured = Facts { measured_floor: Some([5e-4; 4]), ..facts(&noisy, DType::F32) };
+        let measured = Facts {
+            measured_floor: Some([5e-4; 4]),
+            ..facts(&noisy, DType::F32)
+        };
         assert_eq!(Judge::default().judge(&measured), ROUNDING);
-        let too_much = Facts { measured_floor: Some([1e-4; 4]), ..facts(&noisy, DType::F32) };
+        let too_much = Facts {
+            measured_floor: Some([1e-4; 4]),
+            ..facts(&noisy, DType::F32)
+        };
         assert_eq!(Judge::default().judge(&too_much), OWN);
     }
 
     #[test]
     fn a_repeat_without_any_noise_leaves_the_model() {
         let rounding = totals(2e-7);
-        let measured = Facts { measured_floor: Some([0.0; 4]), ..facts(&rounding, DType::F32) };
+        let measured = Facts {
+            measured_floor: Some([0.0; 4]),
+            ..facts(&rounding, DType::F32)
+        };
         assert_eq!(Judge::default().judge(&measured), ROUNDING);
-        let one = Totals { count: 9, compared: 9, differing: 1, rel_l2: Some(1e-9), ..Totals::default() };
-        let ids = Facts { measured_floor: Some([0.0; 4]), ..facts(&one, DType::I64) };
-        assert_eq!(Judge::default().judge(&ids), OWN, "integers are exact all the same");
+        let one = Totals {
+            count: 9,
+            compared: 9,
+            differing: 1,
+            rel_l2: Some(1e-9),
+            ..Totals::default()
+        };
+        let ids = Facts {
+            measured_floor: Some([0.0; 4]),
+            ..facts(&one, DType::I64)
+        };
+        assert_eq!(
+            Judge::default().judge(&ids),
+            OWN,
+            "integers are exact all the same"
+        );
     }
 }

@@ -20,12 +20,19 @@ impl Arithmetic {
 
     /// What the inside of an op is kept in.
     pub(crate) fn inner(self, value: f64) -> f64 {
-        if self.dtype == DType::F64 { value } else { f64::from(value as f32) }
+        if self.dtype == DType::F64 {
+            value
+        } else {
+            f64::from(value as f32)
+        }
     }
 
     /// `Σ a · b` inside an op.
     pub(crate) fn dot(self, a: &[f64], b: &[f64]) -> f64 {
-        let parts = self.split(a).zip(self.split(b)).map(|(a, b)| self.products(a, b));
+        let parts = self
+            .split(a)
+            .zip(self.split(b))
+            .map(|(a, b)| self.products(a, b));
         parts.fold(0.0, |total, part| self.inner(total + part))
     }
 
@@ -34,12 +41,18 @@ impl Arithmetic {
         if self.parts == 1 {
             return self.products(a, b);
         }
-        let parts = self.split(a).zip(self.split(b)).map(|(a, b)| self.round(self.products(a, b)));
+        let parts = self
+            .split(a)
+            .zip(self.split(b))
+            .map(|(a, b)| self.round(self.products(a, b)));
         parts.fold(0.0, |total, part| self.round(total + part))
     }
 
     pub(crate) fn sum(self, values: &[f64]) -> f64 {
-        self.split(values).fold(0.0, |total, part| part.iter().fold(total, |sum, value| self.inner(sum + value)))
+        self.split(values).fold(0.0, |total, part| {
+            part.iter()
+                .fold(total, |sum, value| self.inner(sum + value))
+        })
     }
 
     fn split(self, values: &[f64]) -> impl Iterator<Item = &[f64]> {
@@ -53,7 +66,11 @@ impl Arithmetic {
         // In lanes, as every kernel does.
         let mut lanes = [0f32; LANES];
         let (left, right) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-        let rest: f32 = left.remainder().iter().zip(right.remainder()).fold(0.0, |sum, (a, b)| sum + *a as f32 * *b as f32);
+        let rest: f32 = left
+            .remainder()
+            .iter()
+            .zip(right.remainder())
+            .fold(0.0, |sum, (a, b)| sum + *a as f32 * *b as f32);
         for (a, b) in left.zip(right) {
             (0..LANES).for_each(|lane| lanes[lane] += a[lane] as f32 * b[lane] as f32);
         }
@@ -80,12 +97,22 @@ fn nearest(table: &[f32; 256], value: f64) -> f64 {
     if value.is_nan() {
         return value;
     }
-    let numbers: Vec<f64> = table[..128].iter().map(|v| f64::from(*v)).take_while(|v| v.is_finite()).collect();
+    let numbers: Vec<f64> = table[..128]
+        .iter()
+        .map(|v| f64::from(*v))
+        .take_while(|v| v.is_finite())
+        .collect();
     let size = value.abs();
-    let above = numbers.partition_point(|number| *number < size).min(numbers.len() - 1);
+    let above = numbers
+        .partition_point(|number| *number < size)
+        .min(numbers.len() - 1);
     let below = above.saturating_sub(1);
     let (up, down) = (numbers[above] - size, size - numbers[below]);
-    let code = if up < down || (up == down && above.is_multiple_of(2)) { above } else { below };
+    let code = if up < down || (up == down && above.is_multiple_of(2)) {
+        above
+    } else {
+        below
+    };
     numbers[code].copysign(value)
 }
 
@@ -93,10 +120,22 @@ fn nearest(table: &[f32; 256], value: f64) -> f64 {
 pub(crate) fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
     match dtype {
         DType::F64 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        DType::F16 => values.iter().flat_map(|v| f16::from_f64(*v).to_le_bytes()).collect(),
-        DType::Bf16 => values.iter().flat_map(|v| bf16::from_f64(*v).to_le_bytes()).collect(),
-        DType::I64 => values.iter().flat_map(|v| (*v as i64).to_le_bytes()).collect(),
-        _ => values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect(),
+        DType::F16 => values
+            .iter()
+            .flat_map(|v| f16::from_f64(*v).to_le_bytes())
+            .collect(),
+        DType::Bf16 => values
+            .iter()
+            .flat_map(|v| bf16::from_f64(*v).to_le_bytes())
+            .collect(),
+        DType::I64 => values
+            .iter()
+            .flat_map(|v| (*v as i64).to_le_bytes())
+            .collect(),
+        _ => values
+            .iter()
+            .flat_map(|v| (*v as f32).to_le_bytes())
+            .collect(),
     }
 }
 
@@ -106,16 +145,33 @@ mod tests {
 
     #[test]
     fn fp8_rounds_to_the_nearest_code_and_saturates() {
-        for (value, rounded) in [(1.0, 1.0), (1.06, 1.0), (1.0625, 1.0), (1.1875, 1.25), (-500.0, -448.0), (1e-9, 0.0)] {
+        for (value, rounded) in [
+            (1.0, 1.0),
+            (1.06, 1.0),
+            (1.0625, 1.0),
+            (1.1875, 1.25),
+            (-500.0, -448.0),
+            (1e-9, 0.0),
+        ] {
             assert_eq!(round(DType::F8E4M3Fn, value), rounded, "{value}");
         }
     }
 
     #[test]
     fn a_sum_in_parts_differs_in_its_last_bits_only() {
-        let values: Vec<f64> = (0..1000).map(|n| f64::from((n as f32 * 0.37).sin())).collect();
-        let whole = Arithmetic { dtype: DType::F32, parts: 1 }.dot(&values, &values);
-        let parts = Arithmetic { dtype: DType::F32, parts: 4 }.dot(&values, &values);
+        let values: Vec<f64> = (0..1000)
+            .map(|n| f64::from((n as f32 * 0.37).sin()))
+            .collect();
+        let whole = Arithmetic {
+            dtype: DType::F32,
+            parts: 1,
+        }
+        .dot(&values, &values);
+        let parts = Arithmetic {
+            dtype: DType::F32,
+            parts: 4,
+        }
+        .dot(&values, &values);
         assert_ne!(whole, parts);
         assert!((whole - parts).abs() < 1e-5 * whole);
     }

@@ -9,14 +9,21 @@ pub(crate) struct Array {
 impl Array {
     pub(crate) fn new(shape: impl Into<Vec<usize>>, values: Vec<f64>) -> Self {
         let shape = shape.into();
-        assert_eq!(shape.iter().product::<usize>(), values.len(), "shape {shape:?}");
+        assert_eq!(
+            shape.iter().product::<usize>(),
+            values.len(),
+            "shape {shape:?}"
+        );
         Self { shape, values }
     }
 
     pub(crate) fn zeros(shape: impl Into<Vec<usize>>) -> Self {
         let shape = shape.into();
         let count = shape.iter().product();
-        Self { shape, values: vec![0.0; count] }
+        Self {
+            shape,
+            values: vec![0.0; count],
+        }
     }
 
     /// The length of the last axis.
@@ -34,12 +41,23 @@ impl Array {
     }
 
     pub(crate) fn map(&self, of: impl Fn(f64) -> f64) -> Self {
-        Self { shape: self.shape.clone(), values: self.values.iter().map(|value| of(*value)).collect() }
+        Self {
+            shape: self.shape.clone(),
+            values: self.values.iter().map(|value| of(*value)).collect(),
+        }
     }
 
     pub(crate) fn zip(&self, other: &Self, of: impl Fn(f64, f64) -> f64) -> Self {
         assert_eq!(self.shape, other.shape);
-        Self { shape: self.shape.clone(), values: self.values.iter().zip(&other.values).map(|(a, b)| of(*a, *b)).collect() }
+        Self {
+            shape: self.shape.clone(),
+            values: self
+                .values
+                .iter()
+                .zip(&other.values)
+                .map(|(a, b)| of(*a, *b))
+                .collect(),
+        }
     }
 
     /// Those slices of an axis, in that order.
@@ -48,7 +66,9 @@ impl Array {
         let length = self.shape[axis];
         let mut values = Vec::with_capacity(self.values.len() / length.max(1) * order.len());
         for block in self.values.chunks_exact(length * inner) {
-            order.iter().for_each(|from| values.extend_from_slice(&block[from * inner..(from + 1) * inner]));
+            order.iter().for_each(|from| {
+                values.extend_from_slice(&block[from * inner..(from + 1) * inner])
+            });
         }
         let mut shape = self.shape.clone();
         shape[axis] = order.len();
@@ -58,7 +78,10 @@ impl Array {
     /// The part of an axis that one of so many equal ranks holds.
     pub(crate) fn shard(&self, axis: usize, rank: usize, of: usize) -> Self {
         let length = self.shape[axis] / of;
-        self.select(axis, &(rank * length..(rank + 1) * length).collect::<Vec<_>>())
+        self.select(
+            axis,
+            &(rank * length..(rank + 1) * length).collect::<Vec<_>>(),
+        )
     }
 
     pub(crate) fn concat(parts: &[&Self], axis: usize) -> Self {
@@ -68,7 +91,10 @@ impl Array {
         let outer: usize = shape[..axis].iter().product();
         let mut values = Vec::with_capacity(shape.iter().product());
         for block in 0..outer {
-            parts.iter().for_each(|part| values.extend_from_slice(&part.values[block * inner(part)..(block + 1) * inner(part)]));
+            parts.iter().for_each(|part| {
+                values
+                    .extend_from_slice(&part.values[block * inner(part)..(block + 1) * inner(part)])
+            });
         }
         Self { shape, values }
     }
@@ -82,7 +108,11 @@ impl Array {
         let mut index = vec![0; shape.len()];
         let values = (0..self.values.len())
             .map(|_| {
-                let value = self.values[index.iter().zip(&strides).map(|(i, s)| i * s).sum::<usize>()];
+                let value = self.values[index
+                    .iter()
+                    .zip(&strides)
+                    .map(|(i, s)| i * s)
+                    .sum::<usize>()];
                 for axis in (0..shape.len()).rev() {
                     index[axis] += 1;
                     if index[axis] < shape[axis] {
@@ -104,13 +134,19 @@ impl Array {
 
     /// `[batch, seq, heads * dim]` to `[batch, heads, seq, dim]`.
     pub(crate) fn split_heads(&self, heads: usize) -> Self {
-        let [batch, seq, width] = self.shape[..] else { panic!("three axes, not {:?}", self.shape) };
-        self.clone().reshape([batch, seq, heads, width / heads]).swap_axes(1, 2)
+        let [batch, seq, width] = self.shape[..] else {
+            panic!("three axes, not {:?}", self.shape)
+        };
+        self.clone()
+            .reshape([batch, seq, heads, width / heads])
+            .swap_axes(1, 2)
     }
 
     /// The way back.
     pub(crate) fn join_heads(&self) -> Self {
-        let [batch, heads, seq, dim] = self.shape[..] else { panic!("four axes, not {:?}", self.shape) };
+        let [batch, heads, seq, dim] = self.shape[..] else {
+            panic!("four axes, not {:?}", self.shape)
+        };
         self.swap_axes(1, 2).reshape([batch, seq, heads * dim])
     }
 }
@@ -120,7 +156,12 @@ mod tests {
     use super::*;
 
     fn counting(shape: &[usize]) -> Array {
-        Array::new(shape, (0..shape.iter().product::<usize>()).map(|n| n as f64).collect())
+        Array::new(
+            shape,
+            (0..shape.iter().product::<usize>())
+                .map(|n| n as f64)
+                .collect(),
+        )
     }
 
     #[test]

@@ -48,7 +48,12 @@ pub(crate) fn pass(spec: &Spec, rank: usize) -> Vec<Recorded> {
     let mut weights = Weights::new(spec);
     let mut plan = Plan::healthy(spec);
     for planted in &spec.faults {
-        let scene = Scene { spec, layer: planted.layer, rank, records: &[] };
+        let scene = Scene {
+            spec,
+            layer: planted.layer,
+            rank,
+            records: &[],
+        };
         for change in planted.fault.breaks() {
             match change {
                 Break::Weights(of) => of(&mut weights, &scene),
@@ -58,8 +63,19 @@ pub(crate) fn pass(spec: &Spec, rank: usize) -> Vec<Recorded> {
         }
     }
     weights.round(spec);
-    let with = Arithmetic { dtype: spec.dtype, parts: spec.tp };
-    let mut pass = Pass { spec, rank, with, weights, plan, records: Vec::new(), params: HashMap::new() };
+    let with = Arithmetic {
+        dtype: spec.dtype,
+        parts: spec.tp,
+    };
+    let mut pass = Pass {
+        spec,
+        rank,
+        with,
+        weights,
+        plan,
+        records: Vec::new(),
+        params: HashMap::new(),
+    };
     if spec.record == Record::Full {
         pass.record_weights();
     }
@@ -67,7 +83,15 @@ pub(crate) fn pass(spec: &Spec, rank: usize) -> Vec<Recorded> {
     for planted in &spec.faults {
         for change in planted.fault.breaks() {
             if let Break::Records(of) = change {
-                of(&mut pass.records, &Scene { spec, layer: planted.layer, rank, records: &[] });
+                of(
+                    &mut pass.records,
+                    &Scene {
+                        spec,
+                        layer: planted.layer,
+                        rank,
+                        records: &[],
+                    },
+                );
             }
         }
     }
@@ -78,12 +102,26 @@ impl Pass<'_> {
     fn record_weights(&mut self) {
         for named in self.weights.named(self.spec.model) {
             let at = self.records.len();
-            self.params.extend(named.keys.iter().map(|key| ((named.layer, key.clone()), at)));
+            self.params.extend(
+                named
+                    .keys
+                    .iter()
+                    .map(|key| ((named.layer, key.clone()), at)),
+            );
             let array = match sharded_weight(&named.keys[0], self.spec.model) {
-                Some(axis) if self.spec.ranks > 1 => named.array.shard(axis, self.rank, self.spec.ranks),
+                Some(axis) if self.spec.ranks > 1 => {
+                    named.array.shard(axis, self.rank, self.spec.ranks)
+                }
                 _ => named.array,
             };
-            self.records.push(Recorded { name: named.name, dtype: self.spec.dtype, array, param: true, op: "", inputs: Vec::new() });
+            self.records.push(Recorded {
+                name: named.name,
+                dtype: self.spec.dtype,
+                array,
+                param: true,
+                op: "",
+                inputs: Vec::new(),
+            });
         }
     }
 
@@ -99,8 +137,17 @@ impl Pass<'_> {
             Model::Gpt2 => "embed",
             Model::Llama | Model::Moe => "head",
         };
-        let how = Projection { scale: self.plan.head.scale * self.plan.logit_scale, ..self.plan.head };
-        let mut logits = ops::linear(&normed.array, self.weights.get(None, key), None, how, self.with);
+        let how = Projection {
+            scale: self.plan.head.scale * self.plan.logit_scale,
+            ..self.plan.head
+        };
+        let mut logits = ops::linear(
+            &normed.array,
+            self.weights.get(None, key),
+            None,
+            how,
+            self.with,
+        );
         if let Some(cap) = self.plan.logit_cap {
             logits = logits.map(|value| self.with.round(cap * (value / cap).tanh()));
         }
@@ -108,10 +155,26 @@ impl Pass<'_> {
     }
 
     fn embed(&mut self) -> Flow {
-        let Spec { batch, seq, hidden, vocab, .. } = *self.spec;
+        let Spec {
+            batch,
+            seq,
+            hidden,
+            vocab,
+            ..
+        } = *self.spec;
         let mut random = Random::new(self.spec.seed, "input_ids");
-        let ids = (0..batch * seq).map(|_| random.below(vocab) as f64).collect();
-        let ids = self.emit_as(DType::I64, None, "input_ids", "input", Array::new([batch, seq], ids), &[], &[]);
+        let ids = (0..batch * seq)
+            .map(|_| random.below(vocab) as f64)
+            .collect();
+        let ids = self.emit_as(
+            DType::I64,
+            None,
+            "input_ids",
+            "input",
+            Array::new([batch, seq], ids),
+            &[],
+            &[],
+        );
         let table = self.weights.get(None, "embed");
         let rows: Vec<usize> = ids.array.values.iter().map(|id| *id as usize).collect();
         let tokens = table.select(0, &rows).reshape([batch, seq, hidden]);
@@ -119,10 +182,27 @@ impl Pass<'_> {
         if self.spec.model != Model::Gpt2 {
             return self.emit(None, "embed", "embedding", tokens, &[&ids], &["embed"]);
         }
-        let tokens = self.emit(None, "token_embed", "embedding", tokens, &[&ids], &["embed"]);
+        let tokens = self.emit(
+            None,
+            "token_embed",
+            "embedding",
+            tokens,
+            &[&ids],
+            &["embed"],
+        );
         let first = self.plan.first_position;
-        let positions = self.weights.get(None, "position").select(0, &(first..first + seq).collect::<Vec<_>>());
-        let positions = self.emit(None, "position_embed", "embedding", positions, &[], &["position"]);
+        let positions = self
+            .weights
+            .get(None, "position")
+            .select(0, &(first..first + seq).collect::<Vec<_>>());
+        let positions = self.emit(
+            None,
+            "position_embed",
+            "embedding",
+            positions,
+            &[],
+            &["position"],
+        );
         let count = positions.array.values.len();
         let mut sum = tokens.array.clone();
         for (at, value) in sum.values.iter_mut().enumerate() {
@@ -135,45 +215,101 @@ impl Pass<'_> {
         let plan = self.plan.layers[l].clone();
         let normed = self.norm(Some(l), "post_ln_pre_attn", "norm1", plan.norm1, x);
         let attn = self.attention(l, &plan, &normed);
-        let sum = ops::join(&x.array, &attn.array, &normed.array, plan.attn_join, self.with);
-        let resid = self.emit(Some(l), "resid_mid", "add", sum, &plan.attn_join.parts(x, &attn, &normed), &[]);
-        let read = if plan.norm2_reads == NormInput::LayerInput { x } else { &resid };
+        let sum = ops::join(
+            &x.array,
+            &attn.array,
+            &normed.array,
+            plan.attn_join,
+            self.with,
+        );
+        let resid = self.emit(
+            Some(l),
+            "resid_mid",
+            "add",
+            sum,
+            &plan.attn_join.parts(x, &attn, &normed),
+            &[],
+        );
+        let read = if plan.norm2_reads == NormInput::LayerInput {
+            x
+        } else {
+            &resid
+        };
         let normed = self.norm(Some(l), "pre_mlp", "norm2", plan.norm2, read);
         let mlp = match self.spec.model {
             Model::Llama => self.gated(l, &plan, &normed),
             Model::Gpt2 => self.plain(l, &plan, &normed),
             Model::Moe => self.experts(l, &plan, &normed),
         };
-        let sum = ops::join(&resid.array, &mlp.array, &normed.array, plan.mlp_join, self.with);
-        self.emit(Some(l), "layer_out", "add", sum, &plan.mlp_join.parts(&resid, &mlp, &normed), &[])
+        let sum = ops::join(
+            &resid.array,
+            &mlp.array,
+            &normed.array,
+            plan.mlp_join,
+            self.with,
+        );
+        self.emit(
+            Some(l),
+            "layer_out",
+            "add",
+            sum,
+            &plan.mlp_join.parts(&resid, &mlp, &normed),
+            &[],
+        )
     }
 
     fn attention(&mut self, l: usize, plan: &Layer, x: &Flow) -> Flow {
         let [q, k, v] = self.queries_keys_values(l, plan, x);
         let q = self.positions(l, "query_final", plan.rope_q.as_ref(), q);
         let k = self.positions(l, "key_final", plan.rope_k.as_ref(), k);
-        let (asking, asked) = if plan.scores_swapped { (&k, &q) } else { (&q, &k) };
+        let (asking, asked) = if plan.scores_swapped {
+            (&k, &q)
+        } else {
+            (&q, &k)
+        };
         let probs = ops::probabilities(&asking.array, &asked.array, &plan.attention, self.with);
         let probs = self.emit(Some(l), "attn_probs", "softmax", probs, &[&q, &k], &[]);
         let mixed = ops::mix(&probs.array, &v.array, &plan.attention, self.with);
         let joined = if plan.heads_moved_back {
             mixed.join_heads()
         } else {
-            mixed.reshape([self.spec.batch, self.spec.seq, self.spec.heads * self.spec.head_dim])
+            mixed.reshape([
+                self.spec.batch,
+                self.spec.seq,
+                self.spec.heads * self.spec.head_dim,
+            ])
         };
-        let mixed = self.emit(Some(l), "post_attn", "attention", joined, &[&probs, &v], &[]);
+        let mixed = self.emit(
+            Some(l),
+            "post_attn",
+            "attention",
+            joined,
+            &[&probs, &v],
+            &[],
+        );
         self.linear(l, "post_attn_pre_resid", "o", plan.o, &mixed)
     }
 
     fn queries_keys_values(&mut self, l: usize, plan: &Layer, x: &Flow) -> [Flow; 3] {
-        let heads = [self.spec.heads, self.spec.key_heads(), self.spec.key_heads()];
+        let heads = [
+            self.spec.heads,
+            self.spec.key_heads(),
+            self.spec.key_heads(),
+        ];
         let stages = ["query", "key", "value"];
         let hows = [plan.q, plan.k, plan.v];
         if self.spec.model != Model::Gpt2 {
             return [0, 1, 2].map(|at| {
                 let key = ["q", "k", "v"][at];
                 let flat = self.product(l, key, hows[at], &x.array);
-                self.emit(Some(l), stages[at], "linear", flat.split_heads(heads[at]), &[x], &[key, &format!("{key}.bias")])
+                self.emit(
+                    Some(l),
+                    stages[at],
+                    "linear",
+                    flat.split_heads(heads[at]),
+                    &[x],
+                    &[key, &format!("{key}.bias")],
+                )
             });
         }
         let parts = [0, 1, 2].map(|at| self.product(l, ["q", "k", "v"][at], hows[at], &x.array));
@@ -183,7 +319,9 @@ impl Pass<'_> {
         [0, 1, 2].map(|at| {
             let channels: Vec<usize> = match plan.packing {
                 Packing::Blocks(order) => (order[at] * width..(order[at] + 1) * width).collect(),
-                Packing::HeadByHead => (0..width).map(|c| c / dim * 3 * dim + at * dim + c % dim).collect(),
+                Packing::HeadByHead => (0..width)
+                    .map(|c| c / dim * 3 * dim + at * dim + c % dim)
+                    .collect(),
             };
             let part = fused.array.select(2, &channels).split_heads(heads[at]);
             self.emit(Some(l), stages[at], "split", part, &[&fused], &[])
@@ -195,33 +333,59 @@ impl Pass<'_> {
         if self.spec.model == Model::Gpt2 {
             return x;
         }
-        let turned = how.map_or_else(|| x.array.clone(), |how| ops::rope(&x.array, how, self.with));
+        let turned = how.map_or_else(
+            || x.array.clone(),
+            |how| ops::rope(&x.array, how, self.with),
+        );
         self.emit(Some(l), stage, "rope", turned, &[&x], &[])
     }
 
     fn gated(&mut self, l: usize, plan: &Layer, x: &Flow) -> Flow {
-        let (mut gate, mut up) = (self.product(l, "gate", plan.gate, &x.array), self.product(l, "up", plan.up, &x.array));
+        let (mut gate, mut up) = (
+            self.product(l, "gate", plan.gate, &x.array),
+            self.product(l, "up", plan.up, &x.array),
+        );
         if plan.gate_up_interleaved {
             let fused = Array::concat(&[&gate, &up], 2);
-            let every = |first: usize| (0..gate.width()).map(|channel| 2 * channel + first).collect::<Vec<_>>();
+            let every = |first: usize| {
+                (0..gate.width())
+                    .map(|channel| 2 * channel + first)
+                    .collect::<Vec<_>>()
+            };
             (gate, up) = (fused.select(2, &every(0)), fused.select(2, &every(1)));
         }
         let gate = self.emit(Some(l), "gate", "linear", gate, &[x], &["gate"]);
         let up = self.emit(Some(l), "up", "linear", up, &[x], &["up"]);
-        let act = gate.array.map(|value| self.with.round(plan.activation.of(value)));
+        let act = gate
+            .array
+            .map(|value| self.with.round(plan.activation.of(value)));
         let act = self.emit(Some(l), "act", "activation", act, &[&gate], &[]);
-        let product = act.array.zip(&up.array, |act, up| self.with.round(act * up));
+        let product = act
+            .array
+            .zip(&up.array, |act, up| self.with.round(act * up));
         let product = if self.spec.record == Record::Full {
-            self.emit(Some(l), "mlp_hidden", "multiply", product, &[&act, &up], &[])
+            self.emit(
+                Some(l),
+                "mlp_hidden",
+                "multiply",
+                product,
+                &[&act, &up],
+                &[],
+            )
         } else {
-            Flow { array: product, from: Vec::new() }
+            Flow {
+                array: product,
+                from: Vec::new(),
+            }
         };
         self.linear(l, "post_mlp", "down", plan.down, &product)
     }
 
     fn plain(&mut self, l: usize, plan: &Layer, x: &Flow) -> Flow {
         let up = self.linear(l, "up", "up", plan.up, x);
-        let act = up.array.map(|value| self.with.round(plan.activation.of(value)));
+        let act = up
+            .array
+            .map(|value| self.with.round(plan.activation.of(value)));
         let act = self.emit(Some(l), "act", "activation", act, &[&up], &[]);
         self.linear(l, "post_mlp", "down", plan.down, &act)
     }
@@ -229,30 +393,68 @@ impl Pass<'_> {
     fn experts(&mut self, l: usize, plan: &Layer, x: &Flow) -> Flow {
         let (experts, top_k) = (self.spec.experts, self.spec.top_k);
         let scores = self.linear(l, "router_logits", "router", Projection::default(), x);
-        let chosen = scores.array.rows().flat_map(|row| best(row, top_k)).collect();
+        let chosen = scores
+            .array
+            .rows()
+            .flat_map(|row| best(row, top_k))
+            .collect();
         let shape = [self.spec.batch, self.spec.seq, top_k];
-        let chosen = self.emit_as(DType::I64, Some(l), "router_ids", "top_k", Array::new(shape, chosen), &[&scores], &[]);
+        let chosen = self.emit_as(
+            DType::I64,
+            Some(l),
+            "router_ids",
+            "top_k",
+            Array::new(shape, chosen),
+            &[&scores],
+            &[],
+        );
         let shares = shares(&scores.array, &chosen.array, plan.renormalise, self.with);
-        let shares = self.emit(Some(l), "router_weights", "softmax", shares, &[&scores, &chosen], &[]);
-        let outputs: Vec<Array> = (0..experts).map(|expert| self.expert(l, expert, plan, &x.array)).collect();
+        let shares = self.emit(
+            Some(l),
+            "router_weights",
+            "softmax",
+            shares,
+            &[&scores, &chosen],
+            &[],
+        );
+        let outputs: Vec<Array> = (0..experts)
+            .map(|expert| self.expert(l, expert, plan, &x.array))
+            .collect();
         let mut mixed = Array::zeros(x.array.shape.clone());
         for (token, row) in mixed.rows_mut().enumerate() {
             for (channel, value) in row.iter_mut().enumerate() {
                 let width = self.spec.hidden;
                 let parts = (0..top_k).map(|at| {
                     let expert = chosen.array.values[token * top_k + at] as usize;
-                    shares.array.values[token * top_k + at] * outputs[expert].values[token * width + channel]
+                    shares.array.values[token * top_k + at]
+                        * outputs[expert].values[token * width + channel]
                 });
                 *value = self.with.round(plan.down.scale * parts.sum::<f64>());
             }
         }
-        let keys: Vec<String> = (0..experts).flat_map(|e| ["gate", "up", "down"].map(|part| format!("expert{e}.{part}"))).collect();
+        let keys: Vec<String> = (0..experts)
+            .flat_map(|e| ["gate", "up", "down"].map(|part| format!("expert{e}.{part}")))
+            .collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        self.emit(Some(l), "post_mlp", "experts", mixed, &[x, &chosen, &shares], &keys)
+        self.emit(
+            Some(l),
+            "post_mlp",
+            "experts",
+            mixed,
+            &[x, &chosen, &shares],
+            &keys,
+        )
     }
 
     fn expert(&self, l: usize, expert: usize, plan: &Layer, x: &Array) -> Array {
-        let product = |part: &str, x: &Array| self.product(l, &format!("expert{expert}.{part}"), Projection::default(), x);
+        let product = |part: &str, x: &Array| {
+            self.product(
+                l,
+                &format!("expert{expert}.{part}"),
+                Projection::default(),
+                x,
+            )
+        };
         let gate = product("gate", x).map(|value| self.with.round(plan.activation.of(value)));
         let hidden = gate.zip(&product("up", x), |gate, up| self.with.round(gate * up));
         product("down", &hidden)
@@ -265,21 +467,45 @@ impl Pass<'_> {
 
     fn linear(&mut self, l: usize, stage: &str, key: &str, how: Projection, x: &Flow) -> Flow {
         let product = self.product(l, key, how, &x.array);
-        self.emit(Some(l), stage, "linear", product, &[x], &[key, &format!("{key}.bias")])
+        self.emit(
+            Some(l),
+            stage,
+            "linear",
+            product,
+            &[x],
+            &[key, &format!("{key}.bias")],
+        )
     }
 
     fn norm(&mut self, layer: Option<usize>, stage: &str, key: &str, how: Norm, x: &Flow) -> Flow {
         let bias = format!("{key}.bias");
-        let normed = ops::norm(&x.array, self.weights.get(layer, key), self.weights.find(layer, &bias), how, self.with);
+        let normed = ops::norm(
+            &x.array,
+            self.weights.get(layer, key),
+            self.weights.find(layer, &bias),
+            how,
+            self.with,
+        );
         self.emit(layer, stage, "norm", normed, &[x], &[key, &bias])
     }
 
-    fn emit(&mut self, layer: Option<usize>, stage: &str, op: &'static str, array: Array, of: &[&Flow], weights: &[&str]) -> Flow {
+    fn emit(
+        &mut self,
+        layer: Option<usize>,
+        stage: &str,
+        op: &'static str,
+        array: Array,
+        of: &[&Flow],
+        weights: &[&str],
+    ) -> Flow {
         self.emit_as(self.spec.dtype, layer, stage, op, array, of, weights)
     }
 
     /// What a stage came to: broken if a fault sits here, recorded, handed on.
-    #[allow(clippy::too_many_arguments, reason = "one call a stage; a struct would only name what the stage's line already says")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one call a stage; a struct would only name what the stage's line already says"
+    )]
     fn emit_as(
         &mut self,
         dtype: DType,
@@ -296,7 +522,12 @@ impl Pass<'_> {
                     && *place == stage
                     && layer.is_none_or(|layer| layer == *at)
                 {
-                    let scene = Scene { spec: self.spec, layer: *at, rank: self.rank, records: &self.records };
+                    let scene = Scene {
+                        spec: self.spec,
+                        layer: *at,
+                        rank: self.rank,
+                        records: &self.records,
+                    };
                     break_it(&mut array, &scene);
                     array = array.map(|value| round(dtype, value));
                 }
@@ -305,7 +536,11 @@ impl Pass<'_> {
         let mut inputs = Vec::new();
         if self.spec.record == Record::Full {
             inputs.extend(of.iter().flat_map(|flow| flow.from.iter().copied()));
-            inputs.extend(weights.iter().filter_map(|key| self.params.get(&(layer, (*key).to_owned()))));
+            inputs.extend(
+                weights
+                    .iter()
+                    .filter_map(|key| self.params.get(&(layer, (*key).to_owned()))),
+            );
         }
         let name = layer.map_or_else(|| stage.to_owned(), |layer| format!("{layer}_{stage}"));
         let shard = match sharded_stage(stage) {
@@ -313,8 +548,18 @@ impl Pass<'_> {
             _ => array.clone(),
         };
         let at = self.records.len();
-        self.records.push(Recorded { name, dtype, array: shard, param: false, op, inputs });
-        Flow { array, from: vec![at] }
+        self.records.push(Recorded {
+            name,
+            dtype,
+            array: shard,
+            param: false,
+            op,
+            inputs,
+        });
+        Flow {
+            array,
+            from: vec![at],
+        }
     }
 }
 
@@ -332,10 +577,19 @@ fn shares(scores: &Array, chosen: &Array, renormalise: bool, with: Arithmetic) -
     for (token, row) in out.rows_mut().enumerate() {
         let scores = &scores.values[token * scores.width()..(token + 1) * scores.width()];
         let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let powers: Vec<f64> = scores.iter().map(|score| with.inner((score - largest).exp())).collect();
+        let powers: Vec<f64> = scores
+            .iter()
+            .map(|score| with.inner((score - largest).exp()))
+            .collect();
         let taken: Vec<f64> = row.iter().map(|id| powers[*id as usize]).collect();
-        let total = if renormalise { with.sum(&taken[..top_k]) } else { with.sum(&powers) };
-        row.iter_mut().zip(taken).for_each(|(value, power)| *value = with.round(power / total));
+        let total = if renormalise {
+            with.sum(&taken[..top_k])
+        } else {
+            with.sum(&powers)
+        };
+        row.iter_mut()
+            .zip(taken)
+            .for_each(|(value, power)| *value = with.round(power / total));
     }
     out
 }

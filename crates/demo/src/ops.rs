@@ -17,12 +17,23 @@ pub(crate) struct Projection {
 
 impl Default for Projection {
     fn default() -> Self {
-        Self { bias: 1.0, scale: 1.0, transposed: false, part: None }
+        Self {
+            bias: 1.0,
+            scale: 1.0,
+            transposed: false,
+            part: None,
+        }
     }
 }
 
 /// `x [.., in]`, `weight [out, in]`, `bias [out]`.
-pub(crate) fn linear(x: &Array, weight: &Array, bias: Option<&Array>, how: Projection, with: Arithmetic) -> Array {
+pub(crate) fn linear(
+    x: &Array,
+    weight: &Array,
+    bias: Option<&Array>,
+    how: Projection,
+    with: Arithmetic,
+) -> Array {
     let flipped;
     let weight = if how.transposed {
         flipped = weight.swap_axes(0, 1);
@@ -30,16 +41,22 @@ pub(crate) fn linear(x: &Array, weight: &Array, bias: Option<&Array>, how: Proje
     } else {
         weight
     };
-    let sum = how.part.map_or(0..x.width(), |(rank, of)| x.width() * rank / of..x.width() * (rank + 1) / of);
+    let sum = how.part.map_or(0..x.width(), |(rank, of)| {
+        x.width() * rank / of..x.width() * (rank + 1) / of
+    });
     let mut shape = x.shape.clone();
-    *shape.last_mut().expect("a matrix product has an axis to sum over") = weight.shape[0];
+    *shape
+        .last_mut()
+        .expect("a matrix product has an axis to sum over") = weight.shape[0];
     let mut values = Vec::with_capacity(shape.iter().product());
     for row in x.rows() {
         for (at, weights) in weight.rows().enumerate() {
             let product = with.shared_dot(&row[sum.clone()], &weights[sum.clone()]);
             // Ranks add their parts up, so only one of them may bring the bias.
             let once = how.part.is_none_or(|(rank, _)| rank == 0);
-            let bias = bias.filter(|_| once).map_or(0.0, |bias| how.bias * bias.values[at]);
+            let bias = bias
+                .filter(|_| once)
+                .map_or(0.0, |bias| how.bias * bias.values[at]);
             values.push(with.round(how.scale * (product + bias)));
         }
     }
@@ -67,15 +84,32 @@ pub(crate) struct Norm {
 
 impl Norm {
     pub(crate) fn rms() -> Self {
-        Self { centred: false, eps: 1e-6, gain: Gain::Weight, bias: false, on: true }
+        Self {
+            centred: false,
+            eps: 1e-6,
+            gain: Gain::Weight,
+            bias: false,
+            on: true,
+        }
     }
 
     pub(crate) fn layer() -> Self {
-        Self { centred: true, eps: 1e-5, bias: true, ..Self::rms() }
+        Self {
+            centred: true,
+            eps: 1e-5,
+            bias: true,
+            ..Self::rms()
+        }
     }
 }
 
-pub(crate) fn norm(x: &Array, weight: &Array, bias: Option<&Array>, how: Norm, with: Arithmetic) -> Array {
+pub(crate) fn norm(
+    x: &Array,
+    weight: &Array,
+    bias: Option<&Array>,
+    how: Norm,
+    with: Arithmetic,
+) -> Array {
     let mut out = x.clone();
     if !how.on {
         return out;
@@ -84,7 +118,8 @@ pub(crate) fn norm(x: &Array, weight: &Array, bias: Option<&Array>, how: Norm, w
     for row in out.rows_mut() {
         if how.centred {
             let mean = with.inner(with.sum(row) / count);
-            row.iter_mut().for_each(|value| *value = with.inner(*value - mean));
+            row.iter_mut()
+                .for_each(|value| *value = with.inner(*value - mean));
         }
         let inverse = with.inner(1.0 / (with.dot(row, row) / count + how.eps).sqrt());
         for (at, value) in row.iter_mut().enumerate() {
@@ -93,7 +128,9 @@ pub(crate) fn norm(x: &Array, weight: &Array, bias: Option<&Array>, how: Norm, w
                 Gain::OnePlusWeight => 1.0 + weight.values[at],
                 Gain::None => 1.0,
             };
-            let bias = bias.filter(|_| how.bias).map_or(0.0, |bias| bias.values[at]);
+            let bias = bias
+                .filter(|_| how.bias)
+                .map_or(0.0, |bias| bias.values[at]);
             *value = with.round(with.inner(*value * inverse) * gain + bias);
         }
     }
@@ -135,7 +172,10 @@ pub(crate) fn rope(x: &Array, how: &Rope, with: Arithmetic) -> Array {
                 Pairing::Halves => (pair, pair + dim / 2),
                 Pairing::Neighbours => (2 * pair, 2 * pair + 1),
             };
-            (row[a], row[b]) = (with.round(row[a] * cos - row[b] * sin), with.round(row[b] * cos + row[a] * sin));
+            (row[a], row[b]) = (
+                with.round(row[a] * cos - row[b] * sin),
+                with.round(row[b] * cos + row[a] * sin),
+            );
         }
     }
     out
@@ -196,7 +236,9 @@ fn key_head(head: usize, heads: usize, key_heads: usize, how: Grouping) -> usize
 
 /// Probabilities `[batch, heads, seq, seq]` of `q [batch, heads, seq, dim]` and `k [batch, key heads, seq, dim]`.
 pub(crate) fn probabilities(q: &Array, k: &Array, how: &Attention, with: Arithmetic) -> Array {
-    let [batch, heads, seq, dim] = q.shape[..] else { panic!("four axes, not {:?}", q.shape) };
+    let [batch, heads, seq, dim] = q.shape[..] else {
+        panic!("four axes, not {:?}", q.shape)
+    };
     let key_heads = k.shape[1];
     let mut out = Array::zeros([batch, heads, seq, seq]);
     for (at, row) in out.rows_mut().enumerate() {
@@ -206,7 +248,8 @@ pub(crate) fn probabilities(q: &Array, k: &Array, how: &Attention, with: Arithme
         let score = |key: usize| {
             let k = &k.values[(from + key) * dim..(from + key + 1) * dim];
             let score = with.inner(with.dot(q, k) * how.scale);
-            how.cap.map_or(score, |cap| with.inner(cap * (score / cap).tanh()))
+            how.cap
+                .map_or(score, |cap| with.inner(cap * (score / cap).tanh()))
         };
         let mut seen: Vec<usize> = (0..seq).filter(|key| how.sees(query, *key)).collect();
         if seen.is_empty() {
@@ -228,16 +271,24 @@ fn softmax(scores: &[f64], block: Option<usize>, with: Arithmetic) -> Vec<f64> {
     let (mut largest, mut total) = (f64::NEG_INFINITY, 0.0);
     for part in scores.chunks(block.unwrap_or(scores.len()).max(1)) {
         let larger = part.iter().copied().fold(largest, f64::max);
-        let powers: Vec<f64> = part.iter().map(|score| with.inner((score - larger).exp())).collect();
+        let powers: Vec<f64> = part
+            .iter()
+            .map(|score| with.inner((score - larger).exp()))
+            .collect();
         total = with.inner(with.inner(total * (largest - larger).exp()) + with.sum(&powers));
         largest = larger;
     }
-    scores.iter().map(|score| with.inner((score - largest).exp()) / total).collect()
+    scores
+        .iter()
+        .map(|score| with.inner((score - largest).exp()) / total)
+        .collect()
 }
 
 /// `[batch, heads, seq, dim]` from probabilities and `v [batch, key heads, seq, dim]`.
 pub(crate) fn mix(probabilities: &Array, v: &Array, how: &Attention, with: Arithmetic) -> Array {
-    let [batch, heads, seq, _] = probabilities.shape[..] else { panic!("four axes, not {:?}", probabilities.shape) };
+    let [batch, heads, seq, _] = probabilities.shape[..] else {
+        panic!("four axes, not {:?}", probabilities.shape)
+    };
     let (key_heads, dim) = (v.shape[1], v.shape[3]);
     // Columns of v lie together, so that every sum runs over neighbours.
     let columns = v.swap_axes(2, 3);
@@ -245,7 +296,9 @@ pub(crate) fn mix(probabilities: &Array, v: &Array, how: &Attention, with: Arith
     for (at, row) in probabilities.rows().enumerate() {
         let (b, head) = (at / (heads * seq), at / seq % heads);
         let from = (b * key_heads + key_head(head, heads, key_heads, how.values)) * dim;
-        values.extend((from..from + dim).map(|column| with.round(with.dot(row, &columns.values[column * seq..(column + 1) * seq]))));
+        values.extend((from..from + dim).map(|column| {
+            with.round(with.dot(row, &columns.values[column * seq..(column + 1) * seq]))
+        }));
     }
     Array::new([batch, heads, seq, dim], values)
 }
@@ -265,7 +318,12 @@ impl Activation {
         match self {
             Self::Silu => x / (1.0 + (-x).exp()),
             Self::GeluErf => 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
-            Self::GeluTanh => 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x)).tanh()),
+            Self::GeluTanh => {
+                0.5 * x
+                    * (1.0
+                        + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x))
+                            .tanh())
+            }
             Self::GeluQuick => x / (1.0 + (-1.702 * x).exp()),
             Self::Relu => x.max(0.0),
             Self::Identity => x,
@@ -295,18 +353,43 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    pub(crate) const SUM: Self = Self { stream: 1.0, branch: 1.0, normed: 0.0 };
+    pub(crate) const SUM: Self = Self {
+        stream: 1.0,
+        branch: 1.0,
+        normed: 0.0,
+    };
 
     /// Those of the three that are really used.
     pub(crate) fn parts<'a, T>(&self, stream: &'a T, branch: &'a T, normed: &'a T) -> Vec<&'a T> {
-        let all = [(self.stream, stream), (self.branch, branch), (self.normed, normed)];
-        all.into_iter().filter(|(times, _)| *times != 0.0).map(|(_, part)| part).collect()
+        let all = [
+            (self.stream, stream),
+            (self.branch, branch),
+            (self.normed, normed),
+        ];
+        all.into_iter()
+            .filter(|(times, _)| *times != 0.0)
+            .map(|(_, part)| part)
+            .collect()
     }
 }
 
-pub(crate) fn join(stream: &Array, branch: &Array, normed: &Array, how: Join, with: Arithmetic) -> Array {
-    let sum = stream.zip(branch, |stream, branch| how.stream * stream + how.branch * branch);
-    sum.zip(normed, |sum, normed| with.round(if how.normed == 0.0 { sum } else { sum + how.normed * normed }))
+pub(crate) fn join(
+    stream: &Array,
+    branch: &Array,
+    normed: &Array,
+    how: Join,
+    with: Arithmetic,
+) -> Array {
+    let sum = stream.zip(branch, |stream, branch| {
+        how.stream * stream + how.branch * branch
+    });
+    sum.zip(normed, |sum, normed| {
+        with.round(if how.normed == 0.0 {
+            sum
+        } else {
+            sum + how.normed * normed
+        })
+    })
 }
 
 #[cfg(test)]
@@ -314,11 +397,19 @@ mod tests {
     use super::*;
     use twinscope_tensor::DType;
 
-    const EXACT: Arithmetic = Arithmetic { dtype: DType::F64, parts: 1 };
+    const EXACT: Arithmetic = Arithmetic {
+        dtype: DType::F64,
+        parts: 1,
+    };
 
     #[test]
     fn erf_has_the_digits_of_the_tables() {
-        for (x, value) in [(0.0, 0.0), (0.5, 0.520_499_877_813_046_5), (1.0, 0.842_700_792_949_714_9), (-3.0, -0.999_977_909_503_001_4)] {
+        for (x, value) in [
+            (0.0, 0.0),
+            (0.5, 0.520_499_877_813_046_5),
+            (1.0, 0.842_700_792_949_714_9),
+            (-3.0, -0.999_977_909_503_001_4),
+        ] {
             assert!((erf(x) - value).abs() < 1e-14, "{x}");
         }
     }
@@ -326,20 +417,44 @@ mod tests {
     #[test]
     fn probabilities_sum_to_one_over_what_is_seen() {
         let q = Array::new([1, 2, 3, 2], (0..12).map(|n| f64::from(n) * 0.1).collect());
-        let k = Array::new([1, 1, 3, 2], (0..6).map(|n| 1.0 - f64::from(n) * 0.3).collect());
+        let k = Array::new(
+            [1, 1, 3, 2],
+            (0..6).map(|n| 1.0 - f64::from(n) * 0.3).collect(),
+        );
         let whole = probabilities(&q, &k, &Attention::causal(2), EXACT);
         for (at, row) in whole.rows().enumerate() {
             assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-15);
             assert!(row[at % 3 + 1..].iter().all(|share| *share == 0.0));
         }
-        let blocks = probabilities(&q, &k, &Attention { block: Some(2), ..Attention::causal(2) }, EXACT);
-        assert!(whole.values.iter().zip(&blocks.values).all(|(a, b)| (a - b).abs() < 1e-15));
+        let blocks = probabilities(
+            &q,
+            &k,
+            &Attention {
+                block: Some(2),
+                ..Attention::causal(2)
+            },
+            EXACT,
+        );
+        assert!(
+            whole
+                .values
+                .iter()
+                .zip(&blocks.values)
+                .all(|(a, b)| (a - b).abs() < 1e-15)
+        );
     }
 
     #[test]
     fn a_turn_keeps_the_length_of_every_pair() {
         let x = Array::new([1, 1, 2, 4], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
-        let how = Rope { theta: 100.0, offset: 0.0, factor: 1.0, sign: 1.0, pairing: Pairing::Halves, turned: 0..4 };
+        let how = Rope {
+            theta: 100.0,
+            offset: 0.0,
+            factor: 1.0,
+            sign: 1.0,
+            pairing: Pairing::Halves,
+            turned: 0..4,
+        };
         let turned = rope(&x, &how, EXACT);
         assert_eq!(turned.values[..4], x.values[..4]);
         assert!((turned.values[4].hypot(turned.values[6]) - 5f64.hypot(7.0)).abs() < 1e-12);

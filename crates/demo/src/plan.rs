@@ -97,7 +97,11 @@ impl Plan {
             gate: Projection::default(),
             up: Projection::default(),
             down: Projection::default(),
-            activation: if spec.model == Model::Gpt2 { Activation::GeluTanh } else { Activation::Silu },
+            activation: if spec.model == Model::Gpt2 {
+                Activation::GeluTanh
+            } else {
+                Activation::Silu
+            },
             gate_up_interleaved: false,
             mlp_join: Join::SUM,
             renormalise: true,

@@ -8,7 +8,9 @@ impl Random {
     pub(crate) fn new(seed: u64, name: &str) -> Self {
         // FNV-1a over the name, started from the seed.
         let start = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xcbf2_9ce4_8422_2325;
-        Self(name.bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
+        Self(name.bytes().fold(start, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        }))
     }
 
     pub(crate) fn bits(&mut self) -> u64 {

@@ -33,22 +33,40 @@ pub fn run(spec: &Spec) -> Result<Run, SpecError> {
         }
     }
     let mut run = Run {
-        listing: Listing { source: title(&spec), format: "demo", ..Listing::default() },
+        listing: Listing {
+            source: title(&spec),
+            format: "demo",
+            ..Listing::default()
+        },
         data: Vec::new(),
         lines: vec![Vec::new(); spec.ranks],
         model: spec.model.to_string(),
     };
     for rank in 0..spec.ranks {
-        let prefix = if spec.ranks > 1 { format!("rank-{rank}/") } else { String::new() };
-        pass(&spec, rank).into_iter().for_each(|recorded| run.push(&prefix, rank, recorded, spec.record));
+        let prefix = if spec.ranks > 1 {
+            format!("rank-{rank}/")
+        } else {
+            String::new()
+        };
+        pass(&spec, rank)
+            .into_iter()
+            .for_each(|recorded| run.push(&prefix, rank, recorded, spec.record));
     }
     Ok(run)
 }
 
 /// What a run is called: `demo`, or the faults planted in it.
 fn title(spec: &Spec) -> String {
-    let faults: Vec<String> = spec.faults.iter().map(|planted| planted.fault.name.to_owned()).collect();
-    if faults.is_empty() { "demo".to_owned() } else { format!("demo with {}", faults.join(" and ")) }
+    let faults: Vec<String> = spec
+        .faults
+        .iter()
+        .map(|planted| planted.fault.name.to_owned())
+        .collect();
+    if faults.is_empty() {
+        "demo".to_owned()
+    } else {
+        format!("demo with {}", faults.join(" and "))
+    }
 }
 
 impl Run {
@@ -65,10 +83,18 @@ impl Run {
 
     /// Writes it as a captured run, into a folder that holds none yet.
     pub fn write(&self, folder: &Path) -> Result<(), CaptureError> {
-        let info = RunInfo { label: Some(self.listing.source.clone()), model: Some(self.model.clone()), ..RunInfo::default() };
+        let info = RunInfo {
+            label: Some(self.listing.source.clone()),
+            model: Some(self.model.clone()),
+            ..RunInfo::default()
+        };
         let mut data = self.data.iter();
         for (rank, lines) in self.lines.iter().enumerate() {
-            let mut writer = RunWriter::create(folder, &info, &Rank::new(rank as u64, self.lines.len() as u64))?;
+            let mut writer = RunWriter::create(
+                folder,
+                &info,
+                &Rank::new(rank as u64, self.lines.len() as u64),
+            )?;
             for (line, bytes) in lines.iter().zip(data.by_ref()) {
                 writer.tensor(line, bytes.as_slice())?;
             }
@@ -86,7 +112,8 @@ impl Run {
             dtype: recorded.dtype,
             shape: Shape::from(dims),
             bytes: Some(bytes.len() as u64),
-            meta: (level == Record::Full).then(|| Box::new(meta(&line, self.lines[rank].len(), rank))),
+            meta: (level == Record::Full)
+                .then(|| Box::new(meta(&line, self.lines[rank].len(), rank))),
         });
         self.lines[rank].push(line);
         self.data.push(bytes.into());
@@ -99,7 +126,13 @@ fn line(recorded: &Recorded, dims: Vec<u64>) -> Line {
     if recorded.param {
         return line.role(Role::Weight).phase(Phase::Weights);
     }
-    line.phase(Phase::Forward).op(recorded.op).inputs(recorded.inputs.iter().map(|input| *input as u64).collect::<Vec<_>>())
+    line.phase(Phase::Forward).op(recorded.op).inputs(
+        recorded
+            .inputs
+            .iter()
+            .map(|input| *input as u64)
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// The facts that the reader of captured runs gives of such a line, under the same keys.
@@ -128,6 +161,10 @@ impl TensorSource for Run {
 
     fn view(&self, index: usize) -> Result<View, ReadError> {
         let info = &self.listing.tensors[index];
-        Ok(View::new(info.dtype, info.shape.clone(), self.data[index].clone())?)
+        Ok(View::new(
+            info.dtype,
+            info.shape.clone(),
+            self.data[index].clone(),
+        )?)
     }
 }

@@ -38,7 +38,11 @@ impl FromStr for Model {
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let known = Self::ALL.into_iter().find(|model| model.name() == text);
-        known.ok_or_else(|| SpecError::Unknown { what: "model", found: text.to_owned(), known: "llama, gpt2, moe" })
+        known.ok_or_else(|| SpecError::Unknown {
+            what: "model",
+            found: text.to_owned(),
+            known: "llama, gpt2, moe",
+        })
     }
 }
 
@@ -58,7 +62,11 @@ impl FromStr for Record {
         match text {
             "stages" => Ok(Self::Stages),
             "full" => Ok(Self::Full),
-            _ => Err(SpecError::Unknown { what: "level of recording", found: text.to_owned(), known: "stages, full" }),
+            _ => Err(SpecError::Unknown {
+                what: "level of recording",
+                found: text.to_owned(),
+                known: "stages, full",
+            }),
         }
     }
 }
@@ -135,13 +143,24 @@ impl Default for Spec {
 #[non_exhaustive]
 pub enum SpecError {
     #[error("there is no {what} `{found}`; there are: {known}")]
-    Unknown { what: &'static str, found: String, known: &'static str },
+    Unknown {
+        what: &'static str,
+        found: String,
+        known: &'static str,
+    },
     #[error("{what} is {found}: {why}")]
-    Size { what: &'static str, found: usize, why: String },
+    Size {
+        what: &'static str,
+        found: usize,
+        why: String,
+    },
     #[error("the demo computes in f64, f32, bf16 and f16, not in {found}")]
     Dtype { found: DType },
     #[error("`{fault}` cannot be planted here: it needs {need}")]
-    NotHere { fault: &'static str, need: &'static str },
+    NotHere {
+        fault: &'static str,
+        need: &'static str,
+    },
 }
 
 /// Memory and time of a demo end here: values in the largest weight or result.
@@ -149,10 +168,18 @@ const LARGEST: usize = 1 << 26;
 
 impl Spec {
     /// The same spec with a fault planted, in the layer given or else in the middle of the model.
-    pub fn with_fault(mut self, fault: &'static Fault, layer: Option<usize>) -> Result<Self, SpecError> {
+    pub fn with_fault(
+        mut self,
+        fault: &'static Fault,
+        layer: Option<usize>,
+    ) -> Result<Self, SpecError> {
         let layer = layer.unwrap_or(self.layers / 2);
         if layer >= self.layers {
-            return Err(SpecError::Size { what: "the layer", found: layer, why: format!("the model has {} layers", self.layers) });
+            return Err(SpecError::Size {
+                what: "the layer",
+                found: layer,
+                why: format!("the model has {} layers", self.layers),
+            });
         }
         fault.check(&self, layer)?;
         fault.set_scene(&mut self, layer);
@@ -162,12 +189,20 @@ impl Spec {
 
     /// What the candidate is compared with: the same model without faults, summed in the plain order.
     pub fn reference(&self) -> Self {
-        Self { faults: Vec::new(), tp: 1, ..self.clone() }
+        Self {
+            faults: Vec::new(),
+            tp: 1,
+            ..self.clone()
+        }
     }
 
     /// The harshest of what is planted, and what that makes of the whole.
     pub fn outcome(&self) -> Outcome {
-        self.faults.iter().map(|planted| planted.fault.outcome).max().unwrap_or(Outcome::Benign)
+        self.faults
+            .iter()
+            .map(|planted| planted.fault.outcome)
+            .max()
+            .unwrap_or(Outcome::Benign)
     }
 
     /// Whether it can be run, before it is.
@@ -189,20 +224,38 @@ impl Spec {
         ];
         for (what, found) in sizes {
             if found == 0 || found > LARGEST {
-                return Err(SpecError::Size { what, found, why: format!("it must be from 1 to {LARGEST}") });
+                return Err(SpecError::Size {
+                    what,
+                    found,
+                    why: format!("it must be from 1 to {LARGEST}"),
+                });
             }
         }
         let bad = |what, found, why: String| Err(SpecError::Size { what, found, why });
         if !self.heads.is_multiple_of(self.kv_heads) {
-            return bad("the number of heads", self.heads, format!("it must be a multiple of the {} key heads", self.kv_heads));
+            return bad(
+                "the number of heads",
+                self.heads,
+                format!("it must be a multiple of the {} key heads", self.kv_heads),
+            );
         }
         if !self.head_dim.is_multiple_of(2) {
-            return bad("the head size", self.head_dim, "rotary positions turn pairs, so it must be even".to_owned());
+            return bad(
+                "the head size",
+                self.head_dim,
+                "rotary positions turn pairs, so it must be even".to_owned(),
+            );
         }
         if self.top_k > self.experts {
-            return bad("top-k", self.top_k, format!("there are {} experts", self.experts));
+            return bad(
+                "top-k",
+                self.top_k,
+                format!("there are {} experts", self.experts),
+            );
         }
-        let shared = [self.heads, self.kv_heads, self.inner].iter().all(|size| size.is_multiple_of(self.ranks));
+        let shared = [self.heads, self.kv_heads, self.inner]
+            .iter()
+            .all(|size| size.is_multiple_of(self.ranks));
         if self.ranks > 1 && !(self.model == Model::Llama && shared) {
             return bad(
                 "the number of ranks",
@@ -210,20 +263,41 @@ impl Spec {
                 "they share the heads, key heads and inner channels of a llama evenly".to_owned(),
             );
         }
-        if !matches!(self.dtype, DType::F64 | DType::F32 | DType::Bf16 | DType::F16) {
+        if !matches!(
+            self.dtype,
+            DType::F64 | DType::F32 | DType::Bf16 | DType::F16
+        ) {
             return Err(SpecError::Dtype { found: self.dtype });
         }
-        let width = self.hidden.max(self.inner).max(self.vocab).max(self.heads.saturating_mul(self.head_dim)).max(self.seq);
-        let rows = self.batch.saturating_mul(self.seq).saturating_mul(self.heads.max(1)).max(self.hidden).max(self.inner);
+        let width = self
+            .hidden
+            .max(self.inner)
+            .max(self.vocab)
+            .max(self.heads.saturating_mul(self.head_dim))
+            .max(self.seq);
+        let rows = self
+            .batch
+            .saturating_mul(self.seq)
+            .saturating_mul(self.heads.max(1))
+            .max(self.hidden)
+            .max(self.inner);
         let largest = width.saturating_mul(rows).saturating_mul(self.layers);
         if largest > LARGEST {
-            return bad("the model", largest, format!("the demo stops at {LARGEST} values a tensor, summed over the layers"));
+            return bad(
+                "the model",
+                largest,
+                format!("the demo stops at {LARGEST} values a tensor, summed over the layers"),
+            );
         }
         Ok(())
     }
 
     /// Key heads there really are.
     pub(crate) fn key_heads(&self) -> usize {
-        if self.model == Model::Gpt2 { self.heads } else { self.kv_heads }
+        if self.model == Model::Gpt2 {
+            self.heads
+        } else {
+            self.kv_heads
+        }
     }
 }

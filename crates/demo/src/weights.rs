@@ -33,7 +33,9 @@ pub(crate) struct Named {
 
 impl Weights {
     pub(crate) fn new(spec: &Spec) -> Self {
-        let mut weights = Self { entries: Vec::new() };
+        let mut weights = Self {
+            entries: Vec::new(),
+        };
         let gpt2 = spec.model == Model::Gpt2;
         let (hidden, inner) = (spec.hidden, spec.inner);
         weights.matrix(spec, None, "embed", [spec.vocab, hidden], 0.7);
@@ -57,7 +59,9 @@ impl Weights {
                 }
                 Model::Moe => {
                     weights.linear(spec, layer, "router", [spec.experts, hidden], false);
-                    (0..spec.experts).for_each(|expert| weights.feed_forward(spec, layer, &format!("expert{expert}.")));
+                    (0..spec.experts).for_each(|expert| {
+                        weights.feed_forward(spec, layer, &format!("expert{expert}."))
+                    });
                     if spec.near_ties {
                         weights.tie_last_experts(layer);
                     }
@@ -77,46 +81,103 @@ impl Weights {
 
     /// Weights are numbers of the run's dtype, also after a fault changed them.
     pub(crate) fn round(&mut self, spec: &Spec) {
-        self.entries.iter_mut().for_each(|entry| entry.array = entry.array.map(|value| round(spec.dtype, value)));
+        self.entries
+            .iter_mut()
+            .for_each(|entry| entry.array = entry.array.map(|value| round(spec.dtype, value)));
     }
 
-    fn matrix(&mut self, spec: &Spec, layer: Option<usize>, key: &str, shape: [usize; 2], size: f64) {
+    fn matrix(
+        &mut self,
+        spec: &Spec,
+        layer: Option<usize>,
+        key: &str,
+        shape: [usize; 2],
+        size: f64,
+    ) {
         self.random(spec, layer, key, &shape, |random| size * random.normal());
     }
 
-    fn random(&mut self, spec: &Spec, layer: Option<usize>, key: &str, shape: &[usize], of: impl Fn(&mut Random) -> f64) {
+    fn random(
+        &mut self,
+        spec: &Spec,
+        layer: Option<usize>,
+        key: &str,
+        shape: &[usize],
+        of: impl Fn(&mut Random) -> f64,
+    ) {
         let mut random = Random::new(spec.seed, &format!("{layer:?} {key}"));
-        let values = (0..shape.iter().product::<usize>()).map(|_| f64::from(of(&mut random) as f32)).collect();
-        self.entries.push(Entry { layer, key: key.to_owned(), array: Array::new(shape, values) });
+        let values = (0..shape.iter().product::<usize>())
+            .map(|_| f64::from(of(&mut random) as f32))
+            .collect();
+        self.entries.push(Entry {
+            layer,
+            key: key.to_owned(),
+            array: Array::new(shape, values),
+        });
     }
 
     fn norm(&mut self, spec: &Spec, layer: Option<usize>, key: &str) {
-        self.random(spec, layer, key, &[spec.hidden], |random| 1.0 + 0.25 * random.normal());
+        self.random(spec, layer, key, &[spec.hidden], |random| {
+            1.0 + 0.25 * random.normal()
+        });
         if spec.model == Model::Gpt2 {
-            self.random(spec, layer, &format!("{key}.bias"), &[spec.hidden], |random| 0.3 * random.normal());
+            self.random(
+                spec,
+                layer,
+                &format!("{key}.bias"),
+                &[spec.hidden],
+                |random| 0.3 * random.normal(),
+            );
         }
     }
 
-    fn linear(&mut self, spec: &Spec, layer: Option<usize>, key: &str, shape: [usize; 2], bias: bool) {
+    fn linear(
+        &mut self,
+        spec: &Spec,
+        layer: Option<usize>,
+        key: &str,
+        shape: [usize; 2],
+        bias: bool,
+    ) {
         self.matrix(spec, layer, key, shape, 1.0 / (shape[1] as f64).sqrt());
         if bias {
-            self.random(spec, layer, &format!("{key}.bias"), &shape[..1], |random| 0.3 * random.normal());
+            self.random(spec, layer, &format!("{key}.bias"), &shape[..1], |random| {
+                0.3 * random.normal()
+            });
         }
     }
 
     fn feed_forward(&mut self, spec: &Spec, layer: Option<usize>, prefix: &str) {
         let (hidden, inner) = (spec.hidden, spec.inner);
-        self.linear(spec, layer, &format!("{prefix}gate"), [inner, hidden], false);
+        self.linear(
+            spec,
+            layer,
+            &format!("{prefix}gate"),
+            [inner, hidden],
+            false,
+        );
         self.linear(spec, layer, &format!("{prefix}up"), [inner, hidden], false);
-        self.matrix(spec, layer, &format!("{prefix}down"), [hidden, inner], 1.5 / (inner as f64).sqrt());
+        self.matrix(
+            spec,
+            layer,
+            &format!("{prefix}down"),
+            [hidden, inner],
+            1.5 / (inner as f64).sqrt(),
+        );
     }
 
     /// One output channel of every feed-forward is large.
     fn enlarge(&mut self, layer: Option<usize>, size: f64) {
-        for entry in self.entries.iter_mut().filter(|entry| entry.layer == layer && entry.key.ends_with("down")) {
+        for entry in self
+            .entries
+            .iter_mut()
+            .filter(|entry| entry.layer == layer && entry.key.ends_with("down"))
+        {
             let channel = entry.array.shape[0] / 2;
             let width = entry.array.width();
-            entry.array.values[channel * width..(channel + 1) * width].iter_mut().for_each(|value| *value *= size);
+            entry.array.values[channel * width..(channel + 1) * width]
+                .iter_mut()
+                .for_each(|value| *value *= size);
         }
     }
 
@@ -124,23 +185,34 @@ impl Weights {
     fn tie_last_experts(&mut self, layer: Option<usize>) {
         let router = self.get_mut(layer, "router");
         let (count, width) = (router.shape[0], router.width());
-        if let [.., first, second] = &mut router.values.chunks_exact_mut(width).collect::<Vec<_>>()[..count] {
+        if let [.., first, second] =
+            &mut router.values.chunks_exact_mut(width).collect::<Vec<_>>()[..count]
+        {
             second.copy_from_slice(first);
             second[0] *= 1.0 + 2f64.powi(-22);
         }
     }
 
     pub(crate) fn find(&self, layer: Option<usize>, key: &str) -> Option<&Array> {
-        self.entries.iter().find(|entry| entry.layer == layer && entry.key == key).map(|entry| &entry.array)
+        self.entries
+            .iter()
+            .find(|entry| entry.layer == layer && entry.key == key)
+            .map(|entry| &entry.array)
     }
 
     pub(crate) fn get(&self, layer: Option<usize>, key: &str) -> &Array {
-        self.find(layer, key).unwrap_or_else(|| panic!("the model has no `{key}` in layer {layer:?}"))
+        self.find(layer, key)
+            .unwrap_or_else(|| panic!("the model has no `{key}` in layer {layer:?}"))
     }
 
     pub(crate) fn get_mut(&mut self, layer: Option<usize>, key: &str) -> &mut Array {
-        let entry = self.entries.iter_mut().find(|entry| entry.layer == layer && entry.key == key);
-        &mut entry.unwrap_or_else(|| panic!("the model has no `{key}` in layer {layer:?}")).array
+        let entry = self
+            .entries
+            .iter_mut()
+            .find(|entry| entry.layer == layer && entry.key == key);
+        &mut entry
+            .unwrap_or_else(|| panic!("the model has no `{key}` in layer {layer:?}"))
+            .array
     }
 
     /// Changes a weight in place.
@@ -159,12 +231,21 @@ impl Weights {
     pub(crate) fn named(&self, model: Model) -> Vec<Named> {
         let mut named = Vec::new();
         for entry in &self.entries {
-            let Some(name) = weight_name(model, entry.layer, &entry.key) else { continue };
+            let Some(name) = weight_name(model, entry.layer, &entry.key) else {
+                continue;
+            };
             let (mut array, mut keys) = (entry.array.clone(), vec![entry.key.clone()]);
             if model == Model::Gpt2 {
                 if let Some(suffix) = entry.key.strip_prefix('q') {
                     let others = [format!("k{suffix}"), format!("v{suffix}")];
-                    array = Array::concat(&[&array, self.get(entry.layer, &others[0]), self.get(entry.layer, &others[1])], 0);
+                    array = Array::concat(
+                        &[
+                            &array,
+                            self.get(entry.layer, &others[0]),
+                            self.get(entry.layer, &others[1]),
+                        ],
+                        0,
+                    );
                     keys.extend(others);
                 }
                 // Its matrices lie the other way round, its tables do not.
@@ -172,7 +253,12 @@ impl Weights {
                     array = array.swap_axes(0, 1);
                 }
             }
-            named.push(Named { name, array, layer: entry.layer, keys });
+            named.push(Named {
+                name,
+                array,
+                layer: entry.layer,
+                keys,
+            });
         }
         named
     }
@@ -211,7 +297,10 @@ pub(crate) fn weight_name(model: Model, layer: Option<usize>, key: &str) -> Opti
         (false, "router") => "mlp.gate",
         _ => {
             let (expert, part) = part.strip_prefix("expert")?.split_once('.')?;
-            return Some(format!("model.layers.{}.mlp.experts.{expert}.{part}_proj.{kind}", layer?));
+            return Some(format!(
+                "model.layers.{}.mlp.experts.{expert}.{part}_proj.{kind}",
+                layer?
+            ));
         }
     };
     Some(match (layer, gpt2) {

@@ -24,17 +24,31 @@ struct Info {
 
 fn main() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let cases = [("50,000 tensors", 50_000u64, 16u64), ("20 GB, 400 tensors, sparse", 400, 20_000_000_000 / 400 / 4)];
-    println!("{:<28} {:>9} {:>9} {:>9} {:>9} {:>9}  RssAnon", "listing", "read", "parse", "ours", "/read", "/parse");
+    let cases = [
+        ("50,000 tensors", 50_000u64, 16u64),
+        ("20 GB, 400 tensors, sparse", 400, 20_000_000_000 / 400 / 4),
+    ];
+    println!(
+        "{:<28} {:>9} {:>9} {:>9} {:>9} {:>9}  RssAnon",
+        "listing", "read", "parse", "ours", "/read", "/parse"
+    );
     for (name, tensors, elements) in cases {
         let path = folder.path().join("bench.safetensors");
         write(&path, tensors, elements);
         let read = best(|| header(&path).len() as u64);
-        let parse = best(|| serde_json::from_slice::<HashMap<String, Info>>(&header(&path)).expect("a header").len() as u64);
+        let parse = best(|| {
+            serde_json::from_slice::<HashMap<String, Info>>(&header(&path))
+                .expect("a header")
+                .len() as u64
+        });
 
         let mut grown = 0;
         let ours = best(|| {
-            let options = OpenOptions { limits: Limits::default(), cache: Arc::new(Cache::new(folder.path().join("cache"), 0)), raw: None };
+            let options = OpenOptions {
+                limits: Limits::default(),
+                cache: Arc::new(Cache::new(folder.path().join("cache"), 0)),
+                raw: None,
+            };
             let source = twinscope_formats::open(&path, &options).expect("a safetensors file");
             grown = grown.max(rss_anon());
             source.listing().tensors.len() as u64
@@ -69,7 +83,8 @@ fn write(path: &Path, tensors: u64, elements: u64) {
     }
     text.push('}');
     let mut file = BufWriter::new(File::create(path).expect("a file"));
-    file.write_all(&(text.len() as u64).to_le_bytes()).expect("written");
+    file.write_all(&(text.len() as u64).to_le_bytes())
+        .expect("written");
     file.write_all(text.as_bytes()).expect("written");
     let mut file = file.into_inner().expect("flushed");
     let end = 8 + text.len() as u64 + tensors * elements * 4;
@@ -101,5 +116,7 @@ fn best(mut work: impl FnMut() -> u64) -> Duration {
 fn rss_anon() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-    line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kib| kib.parse().ok()).unwrap_or(0)
+    line.and_then(|line| line.split_whitespace().nth(1))
+        .and_then(|kib| kib.parse().ok())
+        .unwrap_or(0)
 }

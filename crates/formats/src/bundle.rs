@@ -90,16 +90,22 @@ const TENSORS: &[&str] = &[
 
 /// Extensions of files that never do.
 const OTHERS: &[&str] = &[
-    "json", "jsonl", "txt", "md", "rst", "py", "pyc", "ipynb", "yaml", "yml", "toml", "ini", "cfg", "csv", "tsv", "log", "html", "htm",
-    "css", "js", "ts", "png", "jpg", "jpeg", "gif", "svg", "webp", "pdf", "sh", "rs", "c", "h", "cc", "cpp", "cu", "lock", "xml", "jinja",
-    "tmp", "out", "err", "diff", "patch",
+    "json", "jsonl", "txt", "md", "rst", "py", "pyc", "ipynb", "yaml", "yml", "toml", "ini", "cfg",
+    "csv", "tsv", "log", "html", "htm", "css", "js", "ts", "png", "jpg", "jpeg", "gif", "svg",
+    "webp", "pdf", "sh", "rs", "c", "h", "cc", "cpp", "cu", "lock", "xml", "jinja", "tmp", "out",
+    "err", "diff", "patch",
 ];
 
 /// Whether the name leaves any doubt that this is no tensor file. Such a member is not even unpacked.
 pub(crate) fn worth_reading(path: &str) -> bool {
     let (_, file) = names::split_folder(path);
-    let noise = path.split('/').any(|part| part == "__MACOSX") || file.starts_with("._") || file == ".DS_Store" || file == "Thumbs.db";
-    let kept = sharded::is_index_name(file) || folder::hf_debug::is_tree_name(file) || run::file_of_run(path).is_some();
+    let noise = path.split('/').any(|part| part == "__MACOSX")
+        || file.starts_with("._")
+        || file == ".DS_Store"
+        || file == "Thumbs.db";
+    let kept = sharded::is_index_name(file)
+        || folder::hf_debug::is_tree_name(file)
+        || run::file_of_run(path).is_some();
     !noise && (kept || !OTHERS.contains(&names::extension(file).as_str()))
 }
 
@@ -109,19 +115,34 @@ fn looks_like_tensors(path: &str) -> bool {
 
 impl Member {
     fn read(&self, context: &Context) -> Result<Contents, OpenError> {
-        let malformed = |fault| OpenError::Malformed { file: self.path.clone(), fault };
+        let malformed = |fault| OpenError::Malformed {
+            file: self.path.clone(),
+            fault,
+        };
         let (bytes, path) = match &self.load {
             Load::Bytes(bytes) => (bytes.clone(), None),
             Load::File(path) => {
-                let bytes = map::map_file(path).map_err(|source| OpenError::Io { path: path.clone(), source })?;
+                let bytes = map::map_file(path).map_err(|source| OpenError::Io {
+                    path: path.clone(),
+                    source,
+                })?;
                 (bytes, Some(path.clone()))
             }
-            Load::Zip { entry, archive } => (entry.open(archive, &context.cache, &context.limits).map_err(malformed)?, None),
+            Load::Zip { entry, archive } => (
+                entry
+                    .open(archive, &context.cache, &context.limits)
+                    .map_err(malformed)?,
+                None,
+            ),
             Load::Folder(path) => return folder::read_special(path, context).map_err(malformed),
             Load::Fault(fault) => return Err(malformed(fault.clone())),
             Load::Not => return Ok(Contents::default()),
         };
-        let input = Input { name: self.path.clone(), path, bytes };
+        let input = Input {
+            name: self.path.clone(),
+            path,
+            bytes,
+        };
         let contents = open::read(&input, context);
         // Headers read from a file that was cut short meanwhile are not what it said.
         input.bytes.check()?;
@@ -132,14 +153,20 @@ impl Member {
         match &self.load {
             Load::Bytes(bytes) => Some(bytes.clone()),
             Load::File(path) => map::map_file(path).ok(),
-            Load::Zip { entry, archive } => entry.open(archive, &context.cache, &context.limits).ok(),
+            Load::Zip { entry, archive } => {
+                entry.open(archive, &context.cache, &context.limits).ok()
+            }
             Load::Folder(_) | Load::Fault(_) | Load::Not => None,
         }
     }
 }
 
 /// One source of all members; an error when there is not a single tensor file among them.
-pub(crate) fn assemble(format: &'static str, members: Vec<Member>, context: &Context) -> Result<Contents, Fault> {
+pub(crate) fn assemble(
+    format: &'static str,
+    members: Vec<Member>,
+    context: &Context,
+) -> Result<Contents, Fault> {
     let looked_at = members.len();
     let mut contents = Contents::new(format);
     let members = settle(members, &mut contents)?;
@@ -147,10 +174,20 @@ pub(crate) fn assemble(format: &'static str, members: Vec<Member>, context: &Con
     let (members, indexes) = take_indexes(members, context);
     // An archive of one run is that run.
     if let ([run], true) = (&runs[..], members.is_empty()) {
-        return run.read(context).map(|read| Contents { format, findings: [contents.findings, read.findings].concat(), ..read });
+        return run.read(context).map(|read| Contents {
+            format,
+            findings: [contents.findings, read.findings].concat(),
+            ..read
+        });
     }
     // At the top beside other files a run has no name of its own.
-    let named = |path: &str| if path.is_empty() { "run".to_owned() } else { path.to_owned() };
+    let named = |path: &str| {
+        if path.is_empty() {
+            "run".to_owned()
+        } else {
+            path.to_owned()
+        }
+    };
     let runs = runs.iter().map(|run| (named(&run.path), run.read(context)));
     read_all(members, runs.collect(), &indexes, context, &mut contents);
     if contents.is_empty() && !contents.ordered {
@@ -165,9 +202,20 @@ pub(crate) fn assemble(format: &'static str, members: Vec<Member>, context: &Con
 }
 
 /// One source of the shards that an index names.
-pub(crate) fn assemble_shards(format: &'static str, members: Vec<Member>, index: &Index, context: &Context) -> Result<Contents, Fault> {
+pub(crate) fn assemble_shards(
+    format: &'static str,
+    members: Vec<Member>,
+    index: &Index,
+    context: &Context,
+) -> Result<Contents, Fault> {
     let mut contents = Contents::new(format);
-    read_all(members, Vec::new(), std::slice::from_ref(index), context, &mut contents);
+    read_all(
+        members,
+        Vec::new(),
+        std::slice::from_ref(index),
+        context,
+        &mut contents,
+    );
     Ok(contents)
 }
 
@@ -181,23 +229,48 @@ struct Run {
 impl Run {
     fn read(&self, context: &Context) -> Result<Contents, Fault> {
         let open = |name: &str| {
-            let missing = || Fault::Missing { what: format!("`{name}`") };
-            self.files.get(name).and_then(|member| member.bytes(context)).ok_or_else(missing)
+            let missing = || Fault::Missing {
+                what: format!("`{name}`"),
+            };
+            self.files
+                .get(name)
+                .and_then(|member| member.bytes(context))
+                .ok_or_else(missing)
         };
         let files =
-            run::Files::new(self.files.keys().map(String::as_str), &open).ok_or_else(|| Fault::Missing { what: "an index".to_owned() })?;
+            run::Files::new(self.files.keys().map(String::as_str), &open).ok_or_else(|| {
+                Fault::Missing {
+                    what: "an index".to_owned(),
+                }
+            })?;
         run::read_files(&files, context)
     }
 }
 
 /// A run is one source, not one for each of its segments.
 fn take_runs(members: Vec<Member>) -> (Vec<Member>, Vec<Run>) {
-    let index = |path: &str| run::file_of_run(path).filter(|(_, file)| file.ends_with("/index.jsonl")).map(|(run, _)| run.to_owned());
-    let mut runs: BTreeMap<String, Run> =
-        members.iter().filter_map(|member| index(&member.path)).map(|path| (path.clone(), Run { path, files: HashMap::new() })).collect();
+    let index = |path: &str| {
+        run::file_of_run(path)
+            .filter(|(_, file)| file.ends_with("/index.jsonl"))
+            .map(|(run, _)| run.to_owned())
+    };
+    let mut runs: BTreeMap<String, Run> = members
+        .iter()
+        .filter_map(|member| index(&member.path))
+        .map(|path| {
+            (
+                path.clone(),
+                Run {
+                    path,
+                    files: HashMap::new(),
+                },
+            )
+        })
+        .collect();
     let mut rest = Vec::new();
     for member in members {
-        let place = run::file_of_run(&member.path).map(|(run, file)| (run.to_owned(), file.to_owned()));
+        let place =
+            run::file_of_run(&member.path).map(|(run, file)| (run.to_owned(), file.to_owned()));
         match place.and_then(|(run, file)| Some((runs.get_mut(&run)?, file))) {
             Some((run, file)) => drop(run.files.insert(file, member)),
             None => rest.push(member),
@@ -231,12 +304,21 @@ fn read_all(
         match read {
             Ok(part) => parts.push(Part::new(path, part)),
             Err(OpenError::Unrecognised { found, .. }) if looks_like_tensors(&path) => {
-                contents.skipped.push(Skipped { name: path, reason: format!("not a tensor file but {found}") });
+                contents.skipped.push(Skipped {
+                    name: path,
+                    reason: format!("not a tensor file but {found}"),
+                });
             }
             Err(OpenError::Unrecognised { .. }) => {}
             Err(OpenError::Malformed { fault, .. }) => contents.skip(path, fault),
-            Err(OpenError::Io { source, .. }) => contents.skipped.push(Skipped { name: path, reason: source.to_string() }),
-            Err(error) => contents.skipped.push(Skipped { name: path, reason: error.to_string() }),
+            Err(OpenError::Io { source, .. }) => contents.skipped.push(Skipped {
+                name: path,
+                reason: source.to_string(),
+            }),
+            Err(error) => contents.skipped.push(Skipped {
+                name: path,
+                reason: error.to_string(),
+            }),
         }
     }
     for index in indexes {
@@ -250,7 +332,9 @@ fn read_all(
 /// Names made harmless, noise left out, the last of equal names kept (as `tar` does).
 fn settle(members: Vec<Member>, contents: &mut Contents) -> Result<Vec<Member>, Fault> {
     if members.len() > MOST_MEMBERS {
-        return Err(Fault::Limit { what: format!("{} members, {MOST_MEMBERS} are read", members.len()) });
+        return Err(Fault::Limit {
+            what: format!("{} members, {MOST_MEMBERS} are read", members.len()),
+        });
     }
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut settled: Vec<Member> = Vec::new();
@@ -269,7 +353,10 @@ fn settle(members: Vec<Member>, contents: &mut Contents) -> Result<Vec<Member>, 
             // A bad copy does not displace a good one.
             Some(_) if matches!(member.load, Load::Fault(_)) => settled.push(member),
             Some(place) => {
-                contents.find(FindingKind::Odd, format!("`{}` is there twice; the last one is read", member.path));
+                contents.find(
+                    FindingKind::Odd,
+                    format!("`{}` is there twice; the last one is read", member.path),
+                );
                 settled[*place] = member;
             }
             None => {
@@ -279,8 +366,15 @@ fn settle(members: Vec<Member>, contents: &mut Contents) -> Result<Vec<Member>, 
         }
     }
     if let Some(example) = example {
-        let more = if escaping > 1 { format!(" (and {} more)", escaping - 1) } else { String::new() };
-        contents.find(FindingKind::PathEscape, format!("the member name `{example}`{more} leaves the archive; nothing is extracted"));
+        let more = if escaping > 1 {
+            format!(" (and {} more)", escaping - 1)
+        } else {
+            String::new()
+        };
+        contents.find(
+            FindingKind::PathEscape,
+            format!("the member name `{example}`{more} leaves the archive; nothing is extracted"),
+        );
     }
     Ok(settled)
 }
@@ -289,18 +383,30 @@ fn settle(members: Vec<Member>, contents: &mut Contents) -> Result<Vec<Member>, 
 fn take_indexes(members: Vec<Member>, context: &Context) -> (Vec<Member>, Vec<Index>) {
     let mut indexes = Vec::new();
     let mut taken = HashSet::new();
-    let (special, mut members): (Vec<Member>, Vec<Member>) = members.into_iter().partition(|member| {
-        let (_, file) = names::split_folder(&member.path);
-        sharded::is_index_name(file) || folder::hf_debug::is_tree_name(file)
-    });
+    let (special, mut members): (Vec<Member>, Vec<Member>) =
+        members.into_iter().partition(|member| {
+            let (_, file) = names::split_folder(&member.path);
+            sharded::is_index_name(file) || folder::hf_debug::is_tree_name(file)
+        });
     for member in special {
         let (dir, file) = names::split_folder(&member.path);
         if sharded::is_index_name(file) {
-            let parsed = member.bytes(context).and_then(|bytes| Index::parse(dir, file, &bytes, &context.limits).ok());
+            let parsed = member
+                .bytes(context)
+                .and_then(|bytes| Index::parse(dir, file, &bytes, &context.limits).ok());
             indexes.extend(parsed);
         } else if matches!(member.load, Load::File(_)) {
-            let files = member.bytes(context).map(|bytes| folder::hf_debug::files(&bytes)).unwrap_or_default();
-            taken.extend(files.into_iter().map(|file| if dir.is_empty() { file } else { format!("{dir}/{file}") }));
+            let files = member
+                .bytes(context)
+                .map(|bytes| folder::hf_debug::files(&bytes))
+                .unwrap_or_default();
+            taken.extend(files.into_iter().map(|file| {
+                if dir.is_empty() {
+                    file
+                } else {
+                    format!("{dir}/{file}")
+                }
+            }));
             members.push(member);
         }
     }
@@ -321,9 +427,15 @@ pub(crate) struct Part {
 impl Part {
     fn new(path: String, contents: Contents) -> Self {
         let (_, file) = names::split_folder(&path);
-        let nameless = names::shard(names::without_extension(file)).is_some() || folder::hf_debug::is_tree_name(file);
+        let nameless = names::shard(names::without_extension(file)).is_some()
+            || folder::hf_debug::is_tree_name(file);
         let dump = sglang::Dump::parse(file);
-        Self { path, contents, nameless, dump }
+        Self {
+            path,
+            contents,
+            nameless,
+            dump,
+        }
     }
 }
 
@@ -338,13 +450,27 @@ struct Placed {
 }
 
 fn join(parts: Vec<Part>, contents: &mut Contents) {
-    let top = names::common_top(parts.iter().map(|part| part.path.as_str())).map(|top| top.len() + 1).unwrap_or(0);
+    let top = names::common_top(parts.iter().map(|part| part.path.as_str()))
+        .map(|top| top.len() + 1)
+        .unwrap_or(0);
     let layout = sglang::Layout::of(parts.iter().filter_map(|part| part.dump.as_ref()));
-    let mut placed: Vec<Placed> = parts.into_iter().map(|part| place(part, top, &layout)).collect();
-    let names = order::Names::of(placed.iter().filter(|placed| placed.index.is_none()).map(|placed| placed.key.as_str()));
+    let mut placed: Vec<Placed> = parts
+        .into_iter()
+        .map(|part| place(part, top, &layout))
+        .collect();
+    let names = order::Names::of(
+        placed
+            .iter()
+            .filter(|placed| placed.index.is_none())
+            .map(|placed| placed.key.as_str()),
+    );
     placed.sort_by(|a, b| match (a.index, b.index) {
-        (Some(x), Some(y)) => (a.step, x).cmp(&(b.step, y)).then_with(|| order::Names::Spoken.cmp(&a.key, &b.key)),
-        (None, None) => names.cmp(&a.key, &b.key).then_with(|| a.shard.cmp(&b.shard)),
+        (Some(x), Some(y)) => (a.step, x)
+            .cmp(&(b.step, y))
+            .then_with(|| order::Names::Spoken.cmp(&a.key, &b.key)),
+        (None, None) => names
+            .cmp(&a.key, &b.key)
+            .then_with(|| a.shard.cmp(&b.shard)),
         (Some(_), None) => Ordering::Less,
         (None, Some(_)) => Ordering::Greater,
     });
@@ -352,7 +478,9 @@ fn join(parts: Vec<Part>, contents: &mut Contents) {
     let mut rest = placed.into_iter().peekable();
     while let Some(first) = rest.next() {
         let mut group = vec![first];
-        while let Some(next) = rest.next_if(|next| next.part.nameless && group[0].part.nameless && next.key == group[0].key) {
+        while let Some(next) = rest.next_if(|next| {
+            next.part.nameless && group[0].part.nameless && next.key == group[0].key
+        }) {
             group.push(next);
         }
         pool(group, &mut unique, contents);
@@ -364,17 +492,39 @@ fn place(part: Part, top: usize, layout: &sglang::Layout) -> Placed {
     if let Some(dump) = &part.dump {
         let (dir, _) = names::split_folder(path);
         let name = layout.name(dir, dump);
-        return Placed { key: name.clone(), step: dump.step, index: dump.index, shard: 0, prefix: name, part };
+        return Placed {
+            key: name.clone(),
+            step: dump.step,
+            index: dump.index,
+            shard: 0,
+            prefix: name,
+            part,
+        };
     }
     let stem = sglang::without_pid(names::without_extension(path));
     let (dir, file) = names::split_folder(&stem);
     let (key, shard, prefix) = if part.nameless {
         let (base, number) = names::shard(file).unwrap_or((file, 0));
-        (if dir.is_empty() { base.to_owned() } else { format!("{dir}/{base}") }, number, dir.to_owned())
+        (
+            if dir.is_empty() {
+                base.to_owned()
+            } else {
+                format!("{dir}/{base}")
+            },
+            number,
+            dir.to_owned(),
+        )
     } else {
         (stem.clone(), 0, stem)
     };
-    Placed { key, step: 0, index: None, shard, prefix, part }
+    Placed {
+        key,
+        step: 0,
+        index: None,
+        shard,
+        prefix,
+        part,
+    }
 }
 
 /// The tensors of one member, or of all shards of a model, in order and with their names.
@@ -385,11 +535,23 @@ fn pool(group: Vec<Placed>, unique: &mut Unique, contents: &mut Contents) {
     let before = contents.entries.len();
     for placed in group {
         let Placed { prefix, part, .. } = placed;
-        let Part { path, contents: mut inner, nameless, dump } = part;
+        let Part {
+            path,
+            contents: mut inner,
+            nameless,
+            dump,
+        } = part;
         if let Some(dump) = &dump {
             dump.lift(&mut inner);
         }
-        let archive = [zip::FORMAT, tar::FORMAT, "tar.gz", "tar.zst", folder::FORMAT].contains(&inner.format);
+        let archive = [
+            zip::FORMAT,
+            tar::FORMAT,
+            "tar.gz",
+            "tar.zst",
+            folder::FORMAT,
+        ]
+        .contains(&inner.format);
         let glue = if archive || nameless { '/' } else { '.' };
         let named = |name: &str| match (prefix.is_empty(), name.is_empty()) {
             (true, false) => name.to_owned(),
@@ -402,13 +564,26 @@ fn pool(group: Vec<Placed>, unique: &mut Unique, contents: &mut Contents) {
         for mut entry in inner.entries {
             entry.name = named(&entry.name);
             if let Some(rank) = rank {
-                entry.meta.get_or_insert_default().entry("rank").or_insert_with(|| rank.into());
+                entry
+                    .meta
+                    .get_or_insert_default()
+                    .entry("rank")
+                    .or_insert_with(|| rank.into());
             }
             entries.push(entry);
         }
         let values = inner.values.into_iter();
-        contents.values.extend(values.map(|value| PlainValue { name: named(&value.name), value: value.value, after: first + value.after }));
-        contents.skipped.extend(inner.skipped.into_iter().map(|skipped| Skipped { name: named(&skipped.name), reason: skipped.reason }));
+        contents.values.extend(values.map(|value| PlainValue {
+            name: named(&value.name),
+            value: value.value,
+            after: first + value.after,
+        }));
+        contents
+            .skipped
+            .extend(inner.skipped.into_iter().map(|skipped| Skipped {
+                name: named(&skipped.name),
+                reason: skipped.reason,
+            }));
         for Finding { kind, text } in inner.findings {
             contents.find(kind, format!("`{path}`: {text}"));
         }

@@ -49,7 +49,11 @@ pub struct Cache {
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("dir", &self.dir).field("size", &self.size).field("spilled", &self.spilled).finish_non_exhaustive()
+        f.debug_struct("Cache")
+            .field("dir", &self.dir)
+            .field("size", &self.size)
+            .field("spilled", &self.spilled)
+            .finish_non_exhaustive()
     }
 }
 
@@ -70,10 +74,18 @@ impl Cache {
 
     /// A cache in the user's cache folder, or in the temporary folder when there is none.
     pub fn in_default_dir(size: u64) -> Self {
-        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+        let absolute = |name| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let base =
+            absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
         let dir = base.unwrap_or_else(std::env::temp_dir).join("twinscope");
-        Self { fallback: true, ..Self::new(dir, size) }
+        Self {
+            fallback: true,
+            ..Self::new(dir, size)
+        }
     }
 
     /// Tells `progress` how unpacking goes.
@@ -85,31 +97,53 @@ impl Cache {
 
     /// `len` bytes written by `fill`: in memory when small, in a mapped spill file when not. `fill` gets a writer that
     /// fails past `len`. Fails when the cache is full.
-    pub(crate) fn make(&self, what: &str, len: u64, fill: &mut dyn FnMut(&mut dyn Write) -> Result<(), Fault>) -> Result<Bytes, Fault> {
+    pub(crate) fn make(
+        &self,
+        what: &str,
+        len: u64,
+        fill: &mut dyn FnMut(&mut dyn Write) -> Result<(), Fault>,
+    ) -> Result<Bytes, Fault> {
         self.make_slice(what, len, &mut |buffer| {
             let promised = buffer.len();
-            let mut window = Window { left: buffer, ticker: Ticker::new(self.progress.clone(), what, Some(len)) };
+            let mut window = Window {
+                left: buffer,
+                ticker: Ticker::new(self.progress.clone(), what, Some(len)),
+            };
             fill(&mut window)?;
             match window.left.len() {
                 0 => Ok(()),
-                missing => {
-                    Err(Fault::SizeMismatch { what: format!("`{what}` gave {} bytes, {promised} were promised", promised - missing) })
-                }
+                missing => Err(Fault::SizeMismatch {
+                    what: format!(
+                        "`{what}` gave {} bytes, {promised} were promised",
+                        promised - missing
+                    ),
+                }),
             }
         })
     }
 
     /// The same, with all `len` bytes (zeros) handed out at once.
-    pub(crate) fn make_slice(&self, what: &str, len: u64, fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>) -> Result<Bytes, Fault> {
+    pub(crate) fn make_slice(
+        &self,
+        what: &str,
+        len: u64,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>,
+    ) -> Result<Bytes, Fault> {
         self.make_storage(what, len, fill).map(Bytes::new)
     }
 
-    fn make_storage(&self, what: &str, len: u64, fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>) -> Result<Arc<dyn Storage>, Fault> {
+    fn make_storage(
+        &self,
+        what: &str,
+        len: u64,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>,
+    ) -> Result<Arc<dyn Storage>, Fault> {
         if len > SMALL {
             let held = self.reserve(what, len)?;
             let file = self.spill_file(what, len)?;
             // SAFETY: the file has no name, so nobody else can change or shorten it; its blocks are reserved.
-            let mut map = unsafe { memmap2::MmapOptions::new().len(len as usize).map_mut(&file) }.map_err(|e| unreadable(what, &e))?;
+            let mut map = unsafe { memmap2::MmapOptions::new().len(len as usize).map_mut(&file) }
+                .map_err(|e| unreadable(what, &e))?;
             fill(&mut map)?;
             let map = map.make_read_only().map_err(|e| unreadable(what, &e))?;
             return Ok(Arc::new(Spill { map, _held: held }));
@@ -121,7 +155,13 @@ impl Cache {
 
     /// A deflate stream (no zlib or gzip header) unpacked to exactly `len` bytes; refused when it ends early or late.
     /// Checks `Limits::inflate_free` and `inflate_ratio` first.
-    pub(crate) fn inflate(&self, what: &str, packed: &Bytes, len: u64, limits: &Limits) -> Result<Bytes, Fault> {
+    pub(crate) fn inflate(
+        &self,
+        what: &str,
+        packed: &Bytes,
+        len: u64,
+        limits: &Limits,
+    ) -> Result<Bytes, Fault> {
         check_ratio(what, packed.len() as u64, len, limits)?;
         let key = (packed.as_ptr() as usize, packed.len());
         if let Some(bytes) = self.memo().get(key, len) {
@@ -136,16 +176,26 @@ impl Cache {
             inflate_exactly(what, packed, out)
         })?;
         // A map that was cut short gave zeros, and zeros are not what the file said.
-        packed.check().map_err(|e| Fault::Truncated { what: e.to_string() })?;
+        packed.check().map_err(|e| Fault::Truncated {
+            what: e.to_string(),
+        })?;
         self.memo().put(key, packed.clone(), Arc::clone(&unpacked));
         Ok(Bytes::new(unpacked))
     }
 
     /// Everything `reader` gives, up to `bound` bytes (a stream's length is known when it ends).
-    pub(crate) fn stream(&self, what: &str, reader: &mut dyn Read, bound: &Bound<'_>) -> Result<Bytes, Fault> {
+    pub(crate) fn stream(
+        &self,
+        what: &str,
+        reader: &mut dyn Read,
+        bound: &Bound<'_>,
+    ) -> Result<Bytes, Fault> {
         let mut ticker = Ticker::new(self.progress.clone(), what, None);
         let mut first = Vec::new();
-        reader.take(SMALL + 1).read_to_end(&mut first).map_err(|e| broken(what, &e))?;
+        reader
+            .take(SMALL + 1)
+            .read_to_end(&mut first)
+            .map_err(|e| broken(what, &e))?;
         ticker.add(first.len() as u64);
         bound.check(what, first.len() as u64)?;
         if first.len() as u64 <= SMALL {
@@ -166,7 +216,8 @@ impl Cache {
             }
             // Zeros are left out of the file, which then has a hole: the usual bomb costs no disk.
             if chunk.iter().any(|byte| *byte != 0) {
-                file.write_all_at(&chunk, len - chunk.len() as u64).map_err(|e| unreadable(what, &e))?;
+                file.write_all_at(&chunk, len - chunk.len() as u64)
+                    .map_err(|e| unreadable(what, &e))?;
             }
             let got = read_some(reader, &mut buffer).map_err(|e| broken(what, &e))?;
             if got == 0 {
@@ -178,7 +229,8 @@ impl Cache {
         }
         file.set_len(len).map_err(|e| unreadable(what, &e))?;
         // SAFETY: the file has no name, so nobody else can change or shorten it; it is only read, so holes need no room.
-        let map = unsafe { memmap2::MmapOptions::new().len(len as usize).map(&file) }.map_err(|e| unreadable(what, &e))?;
+        let map = unsafe { memmap2::MmapOptions::new().len(len as usize).map(&file) }
+            .map_err(|e| unreadable(what, &e))?;
         Ok(Bytes::new(Arc::new(Spill { map, _held: held })))
     }
 
@@ -195,7 +247,10 @@ impl Cache {
             if !self.memo().forget_oldest() {
                 let used = self.spilled.load(Ordering::Relaxed);
                 return Err(Fault::Limit {
-                    what: format!("unpacking `{what}` takes {bytes} bytes, the cache holds {} and {used} are in use", self.size),
+                    what: format!(
+                        "unpacking `{what}` takes {bytes} bytes, the cache holds {} and {used} are in use",
+                        self.size
+                    ),
                 });
             }
         }
@@ -204,28 +259,42 @@ impl Cache {
     fn keep_small(&self, what: &str, mut buffer: Vec<u8>) -> Result<Arc<dyn Storage>, Fault> {
         if let Some(held) = Held::try_new(&self.in_memory, buffer.len() as u64, MEMORY) {
             buffer.shrink_to_fit();
-            return Ok(Arc::new(Small { bytes: buffer, _held: held }));
+            return Ok(Arc::new(Small {
+                bytes: buffer,
+                _held: held,
+            }));
         }
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(spill) = &*shared
-            && let Some(piece) = SharedSpill::add(spill, &buffer).map_err(|e| unreadable(what, &e))?
+            && let Some(piece) =
+                SharedSpill::add(spill, &buffer).map_err(|e| unreadable(what, &e))?
         {
             return Ok(piece);
         }
         let held = self.reserve(what, SHARED)?;
         let file = self.spill_file(what, SHARED)?;
         // SAFETY: the file has no name and a fixed length; pieces are written once, before anybody can see them.
-        let map = unsafe { memmap2::MmapOptions::new().len(SHARED as usize).map(&file) }.map_err(|e| unreadable(what, &e))?;
-        let spill = Arc::new(SharedSpill { file, map, used: AtomicU64::new(0), _held: held });
+        let map = unsafe { memmap2::MmapOptions::new().len(SHARED as usize).map(&file) }
+            .map_err(|e| unreadable(what, &e))?;
+        let spill = Arc::new(SharedSpill {
+            file,
+            map,
+            used: AtomicU64::new(0),
+            _held: held,
+        });
         let piece = SharedSpill::add(&spill, &buffer).map_err(|e| unreadable(what, &e))?;
         *shared = Some(spill);
-        piece.ok_or_else(|| Fault::Limit { what: format!("`{what}` does not fit a spill file") })
+        piece.ok_or_else(|| Fault::Limit {
+            what: format!("`{what}` does not fit a spill file"),
+        })
     }
 
     /// A file of `len` bytes whose blocks are really there.
     fn spill_file(&self, what: &str, len: u64) -> Result<File, Fault> {
         let file = self.unnamed().map_err(|e| unreadable(what, &e))?;
-        let signed = i64::try_from(len).map_err(|_| Fault::Overflow { what: format!("`{what}` has {len} bytes") })?;
+        let signed = i64::try_from(len).map_err(|_| Fault::Overflow {
+            what: format!("`{what}` has {len} bytes"),
+        })?;
         // SAFETY: a plain call on a descriptor of our own.
         let code = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, signed) };
         match code {
@@ -235,22 +304,31 @@ impl Cache {
                 let mut at = 0;
                 while at < len {
                     let count = (len - at).min(zeros.len() as u64);
-                    file.write_all_at(&zeros[..count as usize], at).map_err(|e| unreadable(what, &e))?;
+                    file.write_all_at(&zeros[..count as usize], at)
+                        .map_err(|e| unreadable(what, &e))?;
                     at += count;
                 }
                 Ok(file)
             }
             code => Err(Fault::Io {
-                what: format!("no room for {len} bytes of `{what}` in `{}`: {}", self.dir.display(), io::Error::from_raw_os_error(code)),
+                what: format!(
+                    "no room for {len} bytes of `{what}` in `{}`: {}",
+                    self.dir.display(),
+                    io::Error::from_raw_os_error(code)
+                ),
             }),
         }
     }
 
     fn unnamed(&self) -> io::Result<File> {
-        let made = std::fs::create_dir_all(&self.dir).and_then(|()| tempfile::tempfile_in(&self.dir));
+        let made =
+            std::fs::create_dir_all(&self.dir).and_then(|()| tempfile::tempfile_in(&self.dir));
         match made {
             Err(_) if self.fallback => tempfile::tempfile(),
-            Err(e) => Err(io::Error::new(e.kind(), format!("the cache folder `{}`: {e}", self.dir.display()))),
+            Err(e) => Err(io::Error::new(
+                e.kind(),
+                format!("the cache folder `{}`: {e}", self.dir.display()),
+            )),
             Ok(file) => Ok(file),
         }
     }
@@ -272,28 +350,53 @@ const JUDGED: u64 = 256 << 20;
 impl<'a> Bound<'a> {
     /// Data packed in `packed`, which counts what is read of it.
     pub(crate) fn packed(packed: &'a Counted<'a>, limits: &Limits) -> Self {
-        let most = limits.inflate_free.max((packed.bytes.len() as u64).saturating_mul(limits.inflate_ratio));
-        Self { most, packed: Some(packed), ratio: limits.inflate_ratio }
+        let most = limits
+            .inflate_free
+            .max((packed.bytes.len() as u64).saturating_mul(limits.inflate_ratio));
+        Self {
+            most,
+            packed: Some(packed),
+            ratio: limits.inflate_ratio,
+        }
     }
 
     /// And never more than `most`.
     pub(crate) fn capped(self, most: u64) -> Self {
-        Self { most: self.most.min(most), ..self }
+        Self {
+            most: self.most.min(most),
+            ..self
+        }
     }
 
     /// As much as the cache has room for.
     pub(crate) fn none() -> Self {
-        Self { most: u64::MAX, packed: None, ratio: 1 }
+        Self {
+            most: u64::MAX,
+            packed: None,
+            ratio: 1,
+        }
     }
 
     fn check(&self, what: &str, len: u64) -> Result<(), Fault> {
-        let Some(packed) = self.packed else { return Ok(()) };
+        let Some(packed) = self.packed else {
+            return Ok(());
+        };
         if len > self.most {
-            return Err(bomb(what, packed.bytes.len() as u64, self.ratio, format_args!("more than {}", self.most)));
+            return Err(bomb(
+                what,
+                packed.bytes.len() as u64,
+                self.ratio,
+                format_args!("more than {}", self.most),
+            ));
         }
         let used = packed.used.get();
         if len > JUDGED && len > used.saturating_mul(self.ratio) {
-            return Err(bomb(what, used, self.ratio, format_args!("{len} and goes on")));
+            return Err(bomb(
+                what,
+                used,
+                self.ratio,
+                format_args!("{len} and goes on"),
+            ));
         }
         Ok(())
     }
@@ -308,7 +411,10 @@ pub(crate) struct Counted<'a> {
 
 impl<'a> Counted<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, used: Cell::new(0) }
+        Self {
+            bytes,
+            used: Cell::new(0),
+        }
     }
 
     /// What was not read yet.
@@ -332,12 +438,19 @@ impl Read for &Counted<'_> {
 }
 
 fn bomb(what: &str, packed: u64, ratio: u64, len: fmt::Arguments<'_>) -> Fault {
-    Fault::Bomb { what: format!("`{what}` unpacks {packed} bytes to {len}, over {ratio} times as many") }
+    Fault::Bomb {
+        what: format!("`{what}` unpacks {packed} bytes to {len}, over {ratio} times as many"),
+    }
 }
 
 pub(crate) fn check_ratio(what: &str, packed: u64, len: u64, limits: &Limits) -> Result<(), Fault> {
     if len > limits.inflate_free && len > packed.saturating_mul(limits.inflate_ratio) {
-        return Err(bomb(what, packed, limits.inflate_ratio, format_args!("{len}")));
+        return Err(bomb(
+            what,
+            packed,
+            limits.inflate_ratio,
+            format_args!("{len}"),
+        ));
     }
     Ok(())
 }
@@ -346,20 +459,34 @@ fn inflate_exactly(what: &str, packed: &[u8], out: &mut [u8]) -> Result<(), Faul
     use libdeflater::DecompressionError::{BadData, InsufficientSpace};
     match libdeflater::Decompressor::new().deflate_decompress(packed, out) {
         Ok(got) if got == out.len() => Ok(()),
-        Ok(got) => Err(Fault::CorruptArchive { what: format!("`{what}` unpacks to {got} bytes, {} were promised", out.len()) }),
-        Err(InsufficientSpace) => {
-            Err(Fault::CorruptArchive { what: format!("`{what}` unpacks to more than the {} bytes promised", out.len()) })
-        }
-        Err(BadData) => Err(Fault::CorruptArchive { what: format!("`{what}` is not a deflate stream") }),
+        Ok(got) => Err(Fault::CorruptArchive {
+            what: format!(
+                "`{what}` unpacks to {got} bytes, {} were promised",
+                out.len()
+            ),
+        }),
+        Err(InsufficientSpace) => Err(Fault::CorruptArchive {
+            what: format!(
+                "`{what}` unpacks to more than the {} bytes promised",
+                out.len()
+            ),
+        }),
+        Err(BadData) => Err(Fault::CorruptArchive {
+            what: format!("`{what}` is not a deflate stream"),
+        }),
     }
 }
 
 fn unreadable(what: &str, error: &io::Error) -> Fault {
-    Fault::Io { what: format!("cannot unpack `{what}`: {error}") }
+    Fault::Io {
+        what: format!("cannot unpack `{what}`: {error}"),
+    }
 }
 
 fn broken(what: &str, error: &io::Error) -> Fault {
-    Fault::CorruptArchive { what: format!("`{what}`: {error}") }
+    Fault::CorruptArchive {
+        what: format!("`{what}`: {error}"),
+    }
 }
 
 fn read_some(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
@@ -384,7 +511,10 @@ struct Window<'a> {
 impl Write for Window<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() > self.left.len() {
-            return Err(io::Error::other(format!("{} bytes more than promised", bytes.len() - self.left.len())));
+            return Err(io::Error::other(format!(
+                "{} bytes more than promised",
+                bytes.len() - self.left.len()
+            )));
         }
         let (now, later) = std::mem::take(&mut self.left).split_at_mut(bytes.len());
         now.copy_from_slice(bytes);
@@ -407,9 +537,14 @@ struct Held {
 impl Held {
     fn try_new(ledger: &Arc<AtomicU64>, bytes: u64, most: u64) -> Option<Self> {
         ledger
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| used.checked_add(bytes).filter(|sum| *sum <= most))
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
+                used.checked_add(bytes).filter(|sum| *sum <= most)
+            })
             .ok()
-            .map(|_| Self { ledger: Arc::clone(ledger), bytes })
+            .map(|_| Self {
+                ledger: Arc::clone(ledger),
+                bytes,
+            })
     }
 }
 
@@ -449,8 +584,13 @@ impl SharedSpill {
         }
         spill.file.write_all_at(bytes, start)?;
         // Readers cast to wider types where they can: keep them aligned.
-        spill.used.store(end.next_multiple_of(64), Ordering::Relaxed);
-        Ok(Some(Arc::new(Piece { spill: Arc::clone(spill), range: start as usize..end as usize })))
+        spill
+            .used
+            .store(end.next_multiple_of(64), Ordering::Relaxed);
+        Ok(Some(Arc::new(Piece {
+            spill: Arc::clone(spill),
+            range: start as usize..end as usize,
+        })))
     }
 }
 
@@ -495,20 +635,35 @@ struct Remembered {
 impl Memo {
     fn get(&mut self, key: (usize, usize), len: u64) -> Option<Bytes> {
         self.clock += 1;
-        let entry = self.entries.get_mut(&key).filter(|entry| entry.unpacked.bytes().len() as u64 == len)?;
+        let entry = self
+            .entries
+            .get_mut(&key)
+            .filter(|entry| entry.unpacked.bytes().len() as u64 == len)?;
         entry.used = self.clock;
         Some(Bytes::new(Arc::clone(&entry.unpacked)))
     }
 
     fn put(&mut self, key: (usize, usize), packed: Bytes, unpacked: Arc<dyn Storage>) {
         self.clock += 1;
-        self.entries.insert(key, Remembered { _packed: packed, unpacked, used: self.clock });
+        self.entries.insert(
+            key,
+            Remembered {
+                _packed: packed,
+                unpacked,
+                used: self.clock,
+            },
+        );
     }
 
     /// Of those nobody uses: forgetting the others gives no room and makes them be unpacked twice.
     fn forget_oldest(&mut self) -> bool {
-        let idle = self.entries.iter().filter(|(_, entry)| Arc::strong_count(&entry.unpacked) == 1);
-        let oldest = idle.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key);
+        let idle = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| Arc::strong_count(&entry.unpacked) == 1);
+        let oldest = idle
+            .min_by_key(|(_, entry)| entry.used)
+            .map(|(key, _)| *key);
         oldest.and_then(|key| self.entries.remove(&key)).is_some()
     }
 }
@@ -518,7 +673,8 @@ mod tests {
     use super::*;
 
     fn deflate(bytes: &[u8]) -> Bytes {
-        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+        let mut encoder =
+            flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
         encoder.write_all(bytes).unwrap();
         encoder.finish().unwrap().into()
     }
@@ -543,9 +699,15 @@ mod tests {
     fn spill_files_leave_nothing_in_the_folder_even_while_in_use() {
         let (dir, cache) = cache(1 << 30);
         let data = noise(3 << 20);
-        let bytes = cache.inflate("x", &deflate(&data), data.len() as u64, &Limits::default()).unwrap();
+        let bytes = cache
+            .inflate("x", &deflate(&data), data.len() as u64, &Limits::default())
+            .unwrap();
         assert_eq!(*bytes, *data);
-        assert_eq!(std::fs::read_dir(dir.path().join("cache")).unwrap().count(), 0, "so kill -9 leaves nothing either");
+        assert_eq!(
+            std::fs::read_dir(dir.path().join("cache")).unwrap().count(),
+            0,
+            "so kill -9 leaves nothing either"
+        );
     }
 
     #[test]
@@ -554,25 +716,59 @@ mod tests {
         let (a, b) = (noise(3 << 20), noise((3 << 20) + 1));
         let (packed_a, packed_b) = (deflate(&a), deflate(&b));
         let limits = Limits::default();
-        let first = cache.inflate("a", &packed_a, a.len() as u64, &limits).unwrap();
-        assert!(first.same_place(&cache.inflate("a", &packed_a, a.len() as u64, &limits).unwrap()));
+        let first = cache
+            .inflate("a", &packed_a, a.len() as u64, &limits)
+            .unwrap();
+        assert!(
+            first.same_place(
+                &cache
+                    .inflate("a", &packed_a, a.len() as u64, &limits)
+                    .unwrap()
+            )
+        );
         // In use: it cannot make room.
-        let full = cache.inflate("b", &packed_b, b.len() as u64, &limits).unwrap_err();
-        assert!(matches!(&full, Fault::Limit { what } if what.contains("`b` takes 3145729 bytes, the cache holds 5242880")), "{full}");
-        let first_again = cache.inflate("a", &packed_a, a.len() as u64, &limits).unwrap();
+        let full = cache
+            .inflate("b", &packed_b, b.len() as u64, &limits)
+            .unwrap_err();
+        assert!(
+            matches!(&full, Fault::Limit { what } if what.contains("`b` takes 3145729 bytes, the cache holds 5242880")),
+            "{full}"
+        );
+        let first_again = cache
+            .inflate("a", &packed_a, a.len() as u64, &limits)
+            .unwrap();
         drop((first, first_again));
-        assert_eq!(*cache.inflate("b", &packed_b, b.len() as u64, &limits).unwrap(), *b);
+        assert_eq!(
+            *cache
+                .inflate("b", &packed_b, b.len() as u64, &limits)
+                .unwrap(),
+            *b
+        );
     }
 
     #[test]
     fn a_bomb_is_refused_before_anything_is_allocated() {
         let (dir, cache) = cache(u64::MAX);
-        let fault = cache.inflate("x", &deflate(&[0; 100]), 1 << 50, &Limits::default()).unwrap_err();
-        assert!(matches!(&fault, Fault::Bomb { what } if what.contains("1125899906842624")), "{fault}");
+        let fault = cache
+            .inflate("x", &deflate(&[0; 100]), 1 << 50, &Limits::default())
+            .unwrap_err();
+        assert!(
+            matches!(&fault, Fault::Bomb { what } if what.contains("1125899906842624")),
+            "{fault}"
+        );
         assert!(!dir.path().join("cache").exists());
         let mut zeros = io::repeat(0);
-        let limits = Limits { inflate_free: 4 << 20, ..Limits::default() };
-        let fault = cache.stream("z", &mut zeros, &Bound::packed(&Counted::new(&[0; 10]), &limits)).unwrap_err();
+        let limits = Limits {
+            inflate_free: 4 << 20,
+            ..Limits::default()
+        };
+        let fault = cache
+            .stream(
+                "z",
+                &mut zeros,
+                &Bound::packed(&Counted::new(&[0; 10]), &limits),
+            )
+            .unwrap_err();
         assert!(matches!(fault, Fault::Bomb { .. }), "{fault}");
     }
 
@@ -581,31 +777,61 @@ mod tests {
         let (_dir, cache) = cache(1 << 30);
         let packed = deflate(&[5; 1000]);
         for len in [999, 1001] {
-            let fault = cache.inflate("x", &packed, len, &Limits::default()).unwrap_err();
+            let fault = cache
+                .inflate("x", &packed, len, &Limits::default())
+                .unwrap_err();
             assert!(matches!(fault, Fault::CorruptArchive { .. }), "{fault}");
         }
-        let fault = cache.make("y", 10, &mut |out| out.write_all(&[0; 9]).map_err(|e| Fault::Io { what: e.to_string() })).unwrap_err();
+        let fault = cache
+            .make("y", 10, &mut |out| {
+                out.write_all(&[0; 9]).map_err(|e| Fault::Io {
+                    what: e.to_string(),
+                })
+            })
+            .unwrap_err();
         assert!(matches!(fault, Fault::SizeMismatch { .. }), "{fault}");
-        let fault = cache.make("y", 10, &mut |out| out.write_all(&[0; 11]).map_err(|e| Fault::Io { what: e.to_string() })).unwrap_err();
+        let fault = cache
+            .make("y", 10, &mut |out| {
+                out.write_all(&[0; 11]).map_err(|e| Fault::Io {
+                    what: e.to_string(),
+                })
+            })
+            .unwrap_err();
         assert!(matches!(fault, Fault::Io { .. }), "{fault}");
     }
 
     #[test]
     fn endless_input_stops_when_the_cache_is_full() {
         let (_dir, cache) = cache(40 << 20);
-        let fault = cache.stream("stdin", &mut io::repeat(1), &Bound::none()).unwrap_err();
+        let fault = cache
+            .stream("stdin", &mut io::repeat(1), &Bound::none())
+            .unwrap_err();
         assert!(matches!(fault, Fault::Limit { .. }), "{fault}");
-        assert_eq!(cache.spilled.load(Ordering::Relaxed), 0, "and what was held is given back");
+        assert_eq!(
+            cache.spilled.load(Ordering::Relaxed),
+            0,
+            "and what was held is given back"
+        );
     }
 
     #[test]
     fn many_small_results_do_not_fill_the_memory() {
         let (_dir, cache) = cache(1 << 30);
-        let all: Vec<Bytes> = (0..64u8).map(|i| Bytes::new(cache.keep_small("x", vec![i; 1 << 20]).unwrap())).collect();
+        let all: Vec<Bytes> = (0..64u8)
+            .map(|i| Bytes::new(cache.keep_small("x", vec![i; 1 << 20]).unwrap()))
+            .collect();
         assert!(cache.in_memory.load(Ordering::Relaxed) <= MEMORY);
-        assert!(all.iter().enumerate().all(|(i, bytes)| bytes.len() == 1 << 20 && bytes.iter().all(|b| usize::from(*b) == i)));
+        assert!(
+            all.iter()
+                .enumerate()
+                .all(|(i, bytes)| bytes.len() == 1 << 20
+                    && bytes.iter().all(|b| usize::from(*b) == i))
+        );
         drop(all);
         assert_eq!(cache.in_memory.load(Ordering::Relaxed), 0);
-        assert!(cache.spilled.load(Ordering::Relaxed) <= SHARED, "all but the one being filled are gone");
+        assert!(
+            cache.spilled.load(Ordering::Relaxed) <= SHARED,
+            "all but the one being filled are gone"
+        );
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::error::Fault;
 use std::sync::Arc;
-use twinscope_tensor::{Bytes, DType, Finding, FindingKind, Meta, Plain, PlainValue, ReadError, Shape, Skipped, View};
+use twinscope_tensor::{
+    Bytes, DType, Finding, FindingKind, Meta, Plain, PlainValue, ReadError, Shape, Skipped, View,
+};
 
 /// Findings of one kind that are told.
 const MOST_FINDINGS: usize = 200;
@@ -85,41 +87,84 @@ pub(crate) struct Contents {
 
 impl Contents {
     pub(crate) fn new(format: &'static str) -> Self {
-        Self { format, ..Self::default() }
+        Self {
+            format,
+            ..Self::default()
+        }
     }
 
     /// One tensor that is exactly `bytes`; a fault goes to `skipped` instead, so the others are still listed.
-    pub(crate) fn push_plain(&mut self, name: String, dtype: DType, shape: Shape, bytes: Bytes, meta: Meta) {
+    pub(crate) fn push_plain(
+        &mut self,
+        name: String,
+        dtype: DType,
+        shape: Shape,
+        bytes: Bytes,
+        meta: Meta,
+    ) {
         match View::new(dtype, shape.clone(), bytes.clone()) {
-            Ok(_) => self.entries.push(Entry { name, dtype, shape, meta, data: Data::Plain(bytes) }),
+            Ok(_) => self.entries.push(Entry {
+                name,
+                dtype,
+                shape,
+                meta,
+                data: Data::Plain(bytes),
+            }),
             Err(error) => self.skip(name, Fault::from(error)),
         }
     }
 
     pub(crate) fn push_view(&mut self, name: String, view: View, meta: Meta) {
-        self.entries.push(Entry { name, dtype: view.dtype(), shape: view.shape().clone(), meta, data: Data::View(Box::new(view)) });
+        self.entries.push(Entry {
+            name,
+            dtype: view.dtype(),
+            shape: view.shape().clone(),
+            meta,
+            data: Data::View(Box::new(view)),
+        });
     }
 
     pub(crate) fn value(&mut self, name: String, value: Plain) {
-        self.values.push(PlainValue { name, value, after: self.entries.len() });
+        self.values.push(PlainValue {
+            name,
+            value,
+            after: self.entries.len(),
+        });
     }
 
     pub(crate) fn skip(&mut self, name: impl Into<String>, fault: Fault) {
-        self.skipped.push(Skipped { name: name.into(), reason: fault.to_string() });
+        self.skipped.push(Skipped {
+            name: name.into(),
+            reason: fault.to_string(),
+        });
     }
 
     pub(crate) fn find(&mut self, kind: FindingKind, text: impl Into<String>) {
-        let finding = Finding { kind, text: text.into() };
+        let finding = Finding {
+            kind,
+            text: text.into(),
+        };
         // A hostile file can ask a million times; once is enough to say so, and each is compared with all before it.
-        let alike = self.findings.iter().filter(|found| found.kind == kind).count();
+        let alike = self
+            .findings
+            .iter()
+            .filter(|found| found.kind == kind)
+            .count();
         if alike < MOST_FINDINGS && !self.findings.contains(&finding) {
-            let text = if alike + 1 < MOST_FINDINGS { finding.text } else { "more of the same, not told one by one".to_owned() };
+            let text = if alike + 1 < MOST_FINDINGS {
+                finding.text
+            } else {
+                "more of the same, not told one by one".to_owned()
+            };
             self.findings.push(Finding { kind, text });
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.values.is_empty() && self.skipped.is_empty() && self.findings.is_empty()
+        self.entries.is_empty()
+            && self.values.is_empty()
+            && self.skipped.is_empty()
+            && self.findings.is_empty()
     }
 }
 
@@ -133,9 +178,15 @@ mod tests {
         for number in 0..10_000 {
             contents.find(FindingKind::Odd, format!("odd {number}"));
         }
-        contents.find(FindingKind::UnsafeGlobal, "asks to call os.system; not executed");
+        contents.find(
+            FindingKind::UnsafeGlobal,
+            "asks to call os.system; not executed",
+        );
         assert_eq!(contents.findings.len(), MOST_FINDINGS + 1);
-        assert_eq!(contents.findings[MOST_FINDINGS - 1].text, "more of the same, not told one by one");
+        assert_eq!(
+            contents.findings[MOST_FINDINGS - 1].text,
+            "more of the same, not told one by one"
+        );
         assert!(contents.findings.last().unwrap().kind.is_attack());
     }
 }

@@ -26,16 +26,25 @@ impl OpenError {
     /// One next step for the user, or nothing when we have none to offer.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            OpenError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Some("check the path"),
+            OpenError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some("check the path")
+            }
             OpenError::Io { .. } | OpenError::Shrunk(_) => None,
-            OpenError::Unrecognised { found: "a Git LFS pointer", .. } => Some("fetch the file itself with `git lfs pull`"),
-            OpenError::Unrecognised { found, .. } if found.contains("a failed download?") => {
-                Some("open it in a text editor to see what the server said, then download the file again")
-            }
-            OpenError::Unrecognised { found: "an empty file", .. } => Some("whatever writes it may not have finished, or not begun"),
-            OpenError::Unrecognised { found: filekind::UNKNOWN | filekind::ZEROS, .. } => {
-                Some("if these are raw numbers, say of which type and shape: --raw 'f32[3,4]@0'")
-            }
+            OpenError::Unrecognised {
+                found: "a Git LFS pointer",
+                ..
+            } => Some("fetch the file itself with `git lfs pull`"),
+            OpenError::Unrecognised { found, .. } if found.contains("a failed download?") => Some(
+                "open it in a text editor to see what the server said, then download the file again",
+            ),
+            OpenError::Unrecognised {
+                found: "an empty file",
+                ..
+            } => Some("whatever writes it may not have finished, or not begun"),
+            OpenError::Unrecognised {
+                found: filekind::UNKNOWN | filekind::ZEROS,
+                ..
+            } => Some("if these are raw numbers, say of which type and shape: --raw 'f32[3,4]@0'"),
             OpenError::Unrecognised { .. } => Some(READABLE),
             OpenError::Malformed { fault, .. } => fault.hint(),
         }
@@ -97,7 +106,9 @@ impl Fault {
             Fault::Truncated { .. } => Some("copy or download the file again"),
             Fault::Missing { .. } => Some("put the missing file back beside this one"),
             Fault::NoTensors { .. } => Some(READABLE),
-            Fault::Limit { what } if what.contains("the cache holds") => Some("if you trust the file, raise --cache-size"),
+            Fault::Limit { what } if what.contains("the cache holds") => {
+                Some("if you trust the file, raise --cache-size")
+            }
             Fault::Bomb { .. } => Some("if you trust the file, raise --max-ratio"),
             Fault::Limit { .. } => None,
             Fault::Unsafe { .. } => Some("do not load this file with torch.load or pickle"),

@@ -5,13 +5,30 @@ pub(crate) const ZEROS: &str = "nothing but zeros, as far as its first bytes go"
 const TEXT: &str = "plain text";
 
 /// Extensions of formats that are never text: a text under such a name is an answer of a server, or a pointer.
-const BINARY: &[&str] = &["safetensors", "gguf", "npy", "npz", "onnx", "h5", "hdf5", "keras", "msgpack", "pt", "pth", "ckpt"];
+const BINARY: &[&str] = &[
+    "safetensors",
+    "gguf",
+    "npy",
+    "npz",
+    "onnx",
+    "h5",
+    "hdf5",
+    "keras",
+    "msgpack",
+    "pt",
+    "pth",
+    "ckpt",
+];
 
 /// What a file is that a format claimed by its extension and could not read, when its first bytes leave no doubt.
 pub(crate) fn impostor(bytes: &[u8], extension: &str) -> Option<&'static str> {
     let found = describe(bytes);
     let text = found == TEXT && BINARY.contains(&extension) && !bytes.ends_with(b".");
-    (text || found == "a Git LFS pointer" || found == "an empty file" || found.ends_with("(a failed download?)")).then_some(found)
+    (text
+        || found == "a Git LFS pointer"
+        || found == "an empty file"
+        || found.ends_with("(a failed download?)"))
+    .then_some(found)
 }
 
 /// A phrase that completes "not a tensor file but ...".
@@ -34,7 +51,10 @@ pub(crate) fn describe(bytes: &[u8]) -> &'static str {
 
 /// Leading bytes that leave no doubt.
 const MAGIC: &[(&[u8], &str)] = &[
-    (b"version https://git-lfs.github.com/spec/", "a Git LFS pointer"),
+    (
+        b"version https://git-lfs.github.com/spec/",
+        "a Git LFS pointer",
+    ),
     (b"\x89PNG\r\n\x1a\n", "a PNG image"),
     (b"\xff\xd8\xff", "a JPEG image"),
     (b"GIF8", "a GIF image"),
@@ -57,10 +77,22 @@ const MAGIC: &[(&[u8], &str)] = &[
     (b"PAR1", "a Parquet file"),
     (b"ARROW1", "an Arrow file"),
     (b"Obj\x01", "an Avro file"),
-    (b"ggml", "a GGML file from before GGUF (convert it with llama.cpp)"),
-    (b"tjgg", "a GGJT file from before GGUF (convert it with llama.cpp)"),
-    (b"ggjt", "a GGJT file from before GGUF (convert it with llama.cpp)"),
-    (b"lmgg", "a GGML file from before GGUF (convert it with llama.cpp)"),
+    (
+        b"ggml",
+        "a GGML file from before GGUF (convert it with llama.cpp)",
+    ),
+    (
+        b"tjgg",
+        "a GGJT file from before GGUF (convert it with llama.cpp)",
+    ),
+    (
+        b"ggjt",
+        "a GGJT file from before GGUF (convert it with llama.cpp)",
+    ),
+    (
+        b"lmgg",
+        "a GGML file from before GGUF (convert it with llama.cpp)",
+    ),
     (b"TFL3", "a TensorFlow Lite model"),
     (b"OggS", "an Ogg file"),
     (b"ID3", "an MP3 file"),
@@ -77,25 +109,39 @@ fn text_kind(head: &[u8]) -> Option<&'static str> {
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,
         // The cut at 4096 bytes may split a character.
-        Err(e) if head.len() - e.valid_up_to() < 4 && e.valid_up_to() > 0 => std::str::from_utf8(&head[..e.valid_up_to()]).ok()?,
+        Err(e) if head.len() - e.valid_up_to() < 4 && e.valid_up_to() > 0 => {
+            std::str::from_utf8(&head[..e.valid_up_to()]).ok()?
+        }
         Err(_) => return None,
     };
-    if text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\x0c' | '\x1b')) {
+    if text
+        .chars()
+        .any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\x0c' | '\x1b'))
+    {
         return None;
     }
     let start = text.trim_start_matches('\u{feff}').trim_start();
-    let lower: String = start.chars().take(64).collect::<String>().to_ascii_lowercase();
-    Some(if lower.starts_with("<!doctype html") || lower.starts_with("<html") || lower.starts_with("<head") {
-        "an HTML page (a failed download?)"
-    } else if lower.starts_with("<?xml") || lower.starts_with("<error") {
-        "an XML page (a failed download?)"
-    } else if lower.starts_with(['{', '[']) {
-        "JSON text"
-    } else if start.is_empty() {
-        "blank text"
-    } else {
-        TEXT
-    })
+    let lower: String = start
+        .chars()
+        .take(64)
+        .collect::<String>()
+        .to_ascii_lowercase();
+    Some(
+        if lower.starts_with("<!doctype html")
+            || lower.starts_with("<html")
+            || lower.starts_with("<head")
+        {
+            "an HTML page (a failed download?)"
+        } else if lower.starts_with("<?xml") || lower.starts_with("<error") {
+            "an XML page (a failed download?)"
+        } else if lower.starts_with(['{', '[']) {
+            "JSON text"
+        } else if start.is_empty() {
+            "blank text"
+        } else {
+            TEXT
+        },
+    )
 }
 
 #[cfg(test)]
@@ -106,22 +152,47 @@ mod tests {
     fn files_are_called_what_they_are() {
         let cases: &[(&[u8], &str)] = &[
             (b"", "an empty file"),
-            (b"version https://git-lfs.github.com/spec/v1\noid sha256:00", "a Git LFS pointer"),
-            (b"\n<!DOCTYPE html><html>", "an HTML page (a failed download?)"),
-            (b"<?xml version='1.0'?><Error>", "an XML page (a failed download?)"),
+            (
+                b"version https://git-lfs.github.com/spec/v1\noid sha256:00",
+                "a Git LFS pointer",
+            ),
+            (
+                b"\n<!DOCTYPE html><html>",
+                "an HTML page (a failed download?)",
+            ),
+            (
+                b"<?xml version='1.0'?><Error>",
+                "an XML page (a failed download?)",
+            ),
             (b"{\"error\": \"not found\"}", "JSON text"),
             (b"Entry not found\n", "plain text"),
             (b"\x89PNG\r\n\x1a\n....", "a PNG image"),
             (b"\x7fELF\x02\x01", "an ELF program or library"),
             (&[0; 100], "nothing but zeros, as far as its first bytes go"),
-            (b"\x93\xff\x00\x01garbage\xfe", "data of a kind we do not know"),
+            (
+                b"\x93\xff\x00\x01garbage\xfe",
+                "data of a kind we do not know",
+            ),
         ];
         for (bytes, expected) in cases {
             assert_eq!(describe(bytes), *expected);
         }
-        assert_eq!(impostor(b"Entry not found", "safetensors"), Some("plain text"));
-        assert_eq!(impostor(b"version https://git-lfs.github.com/spec/v1\n", "safetensors"), Some("a Git LFS pointer"));
-        assert_eq!(impostor(b"(lp0\nI1\na.", "pkl"), None, "a pickle of protocol 0 is text");
+        assert_eq!(
+            impostor(b"Entry not found", "safetensors"),
+            Some("plain text")
+        );
+        assert_eq!(
+            impostor(
+                b"version https://git-lfs.github.com/spec/v1\n",
+                "safetensors"
+            ),
+            Some("a Git LFS pointer")
+        );
+        assert_eq!(
+            impostor(b"(lp0\nI1\na.", "pkl"),
+            None,
+            "a pickle of protocol 0 is text"
+        );
         let mut long = "é".repeat(3000).into_bytes();
         long.insert(0, b'x');
         assert_eq!(describe(&long), "plain text");

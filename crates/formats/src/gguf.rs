@@ -37,7 +37,9 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
     let mut meta = Map::new();
     meta.insert("GGUF.version".into(), reader.version.into());
     let alignment = read_keys(&mut reader, keys, &mut meta, &mut contents)?;
-    let infos = (0..tensors).map(|_| read_info(&mut reader, context.limits.rank)).collect::<Result<Vec<_>, _>>()?;
+    let infos = (0..tensors)
+        .map(|_| read_info(&mut reader, context.limits.rank))
+        .collect::<Result<Vec<_>, _>>()?;
     contents.meta = Some(Box::new(meta));
     let start = reader.at.next_multiple_of(alignment);
     list(input, &reader, infos, start, alignment, &mut contents);
@@ -54,7 +56,12 @@ struct Info {
 }
 
 /// Reads the metadata; returns the alignment of the data.
-fn read_keys(reader: &mut Reader<'_>, keys: u64, meta: &mut Map<String, Value>, contents: &mut Contents) -> Result<u64, Fault> {
+fn read_keys(
+    reader: &mut Reader<'_>,
+    keys: u64,
+    meta: &mut Map<String, Value>,
+    contents: &mut Contents,
+) -> Result<u64, Fault> {
     let mut alignment = 32;
     for _ in 0..keys {
         let key = reader.string("a key")?;
@@ -64,10 +71,15 @@ fn read_keys(reader: &mut Reader<'_>, keys: u64, meta: &mut Map<String, Value>, 
             alignment = value
                 .as_u64()
                 .filter(|n| kind == 4 && n.is_power_of_two())
-                .ok_or_else(|| Fault::BadHeader { what: format!("general.alignment is {value}, not a power of two in 32 bits") })?;
+                .ok_or_else(|| Fault::BadHeader {
+                    what: format!("general.alignment is {value}, not a power of two in 32 bits"),
+                })?;
         }
         if meta.insert(key.clone(), value).is_some() && contents.findings.len() < FINDINGS {
-            contents.find(FindingKind::Odd, format!("the key `{key}` is there twice; the last one is shown"));
+            contents.find(
+                FindingKind::Odd,
+                format!("the key `{key}` is there twice; the last one is shown"),
+            );
         }
     }
     Ok(alignment)
@@ -77,21 +89,39 @@ fn read_info(reader: &mut Reader<'_>, most: usize) -> Result<Info, Fault> {
     let name = reader.string("a tensor's name")?;
     let rank = reader.u32("a tensor's rank")? as usize;
     if rank > most {
-        return Err(Fault::BadHeader { what: format!("`{name}` has {rank} dimensions, {DIMENSIONS} is the most") });
+        return Err(Fault::BadHeader {
+            what: format!("`{name}` has {rank} dimensions, {DIMENSIONS} is the most"),
+        });
     }
-    let mut dims = (0..rank).map(|_| reader.long("a tensor's size")).collect::<Result<Vec<_>, _>>()?;
+    let mut dims = (0..rank)
+        .map(|_| reader.long("a tensor's size"))
+        .collect::<Result<Vec<_>, _>>()?;
     dims.reverse();
-    Ok(Info { name, dims, kind: reader.u32("a tensor's type")?, offset: reader.u64("a tensor's offset")? })
+    Ok(Info {
+        name,
+        dims,
+        kind: reader.u32("a tensor's type")?,
+        offset: reader.u64("a tensor's offset")?,
+    })
 }
 
-fn list(input: &Input, reader: &Reader<'_>, infos: Vec<Info>, start: u64, alignment: u64, contents: &mut Contents) {
+fn list(
+    input: &Input,
+    reader: &Reader<'_>,
+    infos: Vec<Info>,
+    start: u64,
+    alignment: u64,
+    contents: &mut Contents,
+) {
     let overlapping = overlapping(&infos, start);
     let mut names = HashSet::new();
     for (info, overlaps) in infos.into_iter().zip(overlapping) {
         let found = if names.insert(info.name.clone()) {
             locate(input, &info, start, alignment, overlaps)
         } else {
-            Err(Fault::DuplicateName { what: format!("`{}`; the first one is listed", info.name) })
+            Err(Fault::DuplicateName {
+                what: format!("`{}`; the first one is listed", info.name),
+            })
         };
         let shape = Shape::from(info.dims);
         match found {
@@ -114,30 +144,65 @@ fn list(input: &Input, reader: &Reader<'_>, infos: Vec<Info>, start: u64, alignm
 }
 
 /// The dtype of a tensor and its bytes.
-fn locate(input: &Input, info: &Info, start: u64, alignment: u64, overlaps: bool) -> Result<(DType, twinscope_tensor::Bytes), Fault> {
-    let Info { name, dims, kind, offset } = info;
-    let dtype = dtype(*kind).ok_or_else(|| Fault::BadDtype { what: format!("`{name}` has ggml type {kind}") })?;
+fn locate(
+    input: &Input,
+    info: &Info,
+    start: u64,
+    alignment: u64,
+    overlaps: bool,
+) -> Result<(DType, twinscope_tensor::Bytes), Fault> {
+    let Info {
+        name,
+        dims,
+        kind,
+        offset,
+    } = info;
+    let dtype = dtype(*kind).ok_or_else(|| Fault::BadDtype {
+        what: format!("`{name}` has ggml type {kind}"),
+    })?;
     if dims.len() > DIMENSIONS {
-        return Err(Fault::BadShape { what: format!("`{name}` has {} dimensions, {DIMENSIONS} is the most", dims.len()) });
+        return Err(Fault::BadShape {
+            what: format!(
+                "`{name}` has {} dimensions, {DIMENSIONS} is the most",
+                dims.len()
+            ),
+        });
     }
     let len = byte_len(dtype, dims).map_err(|fault| match fault {
-        None => Fault::Overflow { what: format!("the sizes {dims:?} of `{name}` have no countable product") },
-        Some(per) => {
-            Fault::BadShape { what: format!("`{name}` has rows of {:?} elements, {dtype} needs a multiple of {per}", dims.last()) }
-        }
+        None => Fault::Overflow {
+            what: format!("the sizes {dims:?} of `{name}` have no countable product"),
+        },
+        Some(per) => Fault::BadShape {
+            what: format!(
+                "`{name}` has rows of {:?} elements, {dtype} needs a multiple of {per}",
+                dims.last()
+            ),
+        },
     })?;
     if !offset.is_multiple_of(alignment) {
-        return Err(Fault::BadHeader { what: format!("`{name}` is at offset {offset}, not a multiple of {alignment}") });
+        return Err(Fault::BadHeader {
+            what: format!("`{name}` is at offset {offset}, not a multiple of {alignment}"),
+        });
     }
     if overlaps {
-        return Err(Fault::Overlap { what: format!("`{name}` at offset {offset} begins inside another tensor") });
+        return Err(Fault::Overlap {
+            what: format!("`{name}` at offset {offset} begins inside another tensor"),
+        });
     }
     let file = input.bytes.len() as u64;
-    let outside = || Fault::OutOfBounds { what: format!("`{name}` is {len} bytes at {start} + {offset}, the file ends at {file}") };
+    let outside = || Fault::OutOfBounds {
+        what: format!("`{name}` is {len} bytes at {start} + {offset}, the file ends at {file}"),
+    };
     let first = start.checked_add(*offset).ok_or_else(outside)?;
     let end = first.checked_add(len).ok_or_else(outside)?;
     let bytes = input.bytes.slice(first..end).ok_or_else(|| {
-        if first <= file { Fault::Truncated { what: format!("`{name}` ends at byte {end}, the file at {file}") } } else { outside() }
+        if first <= file {
+            Fault::Truncated {
+                what: format!("`{name}` ends at byte {end}, the file at {file}"),
+            }
+        } else {
+            outside()
+        }
     })?;
     Ok((dtype, bytes))
 }
@@ -145,11 +210,18 @@ fn locate(input: &Input, info: &Info, start: u64, alignment: u64, overlaps: bool
 /// Bytes of a tensor; the block's size when a row is not a whole number of blocks, nothing when they cannot be counted.
 fn byte_len(dtype: DType, dims: &[u64]) -> Result<u64, Option<usize>> {
     if let DType::Block(block) = dtype
-        && !dims.last().copied().unwrap_or(1).is_multiple_of(block.elements() as u64)
+        && !dims
+            .last()
+            .copied()
+            .unwrap_or(1)
+            .is_multiple_of(block.elements() as u64)
     {
         return Err(Some(block.elements()));
     }
-    Shape::new(dims).elements().and_then(|elements| dtype.byte_len(elements)).ok_or(None)
+    Shape::new(dims)
+        .elements()
+        .and_then(|elements| dtype.byte_len(elements))
+        .ok_or(None)
 }
 
 /// For each tensor whether it begins inside one that lies before it.
@@ -185,7 +257,11 @@ fn dtype(kind: u32) -> Option<DType> {
         27 => DType::I64,
         28 => DType::F64,
         30 => DType::Bf16,
-        _ => DType::Block(*BlockType::ALL.iter().find(|block| block.ggml_id() == kind)?),
+        _ => DType::Block(
+            *BlockType::ALL
+                .iter()
+                .find(|block| block.ggml_id() == kind)?,
+        ),
     })
 }
 
@@ -199,7 +275,12 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(bytes: &'a [u8]) -> Result<Self, Fault> {
-        let mut reader = Self { bytes, at: 4, big: false, version: 0 };
+        let mut reader = Self {
+            bytes,
+            at: 4,
+            big: false,
+            version: 0,
+        };
         let mut version = reader.u32("the version")?;
         // Versions are small numbers: one that is not was written the other way round.
         if version & 0xFFFF == 0 {
@@ -207,7 +288,9 @@ impl<'a> Reader<'a> {
             version = version.swap_bytes();
         }
         if !(1..=3).contains(&version) {
-            return Err(Fault::Unsupported { what: format!("GGUF version {version}; 1, 2 and 3 are known") });
+            return Err(Fault::Unsupported {
+                what: format!("GGUF version {version}; 1, 2 and 3 are known"),
+            });
         }
         reader.version = version;
         Ok(reader)
@@ -216,7 +299,9 @@ impl<'a> Reader<'a> {
     fn take(&mut self, len: u64, what: &str) -> Result<&'a [u8], Fault> {
         let left = self.bytes.len() as u64 - self.at;
         if len > left {
-            return Err(Fault::Truncated { what: format!("{what} takes {len} bytes at {}, {left} are left", self.at) });
+            return Err(Fault::Truncated {
+                what: format!("{what} takes {len} bytes at {}, {left} are left", self.at),
+            });
         }
         let from = self.at as usize;
         self.at += len;
@@ -224,7 +309,10 @@ impl<'a> Reader<'a> {
     }
 
     fn number<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Fault> {
-        let mut bytes: [u8; N] = self.take(N as u64, what)?.try_into().expect("as long as asked for");
+        let mut bytes: [u8; N] = self
+            .take(N as u64, what)?
+            .try_into()
+            .expect("as long as asked for");
         if self.big {
             bytes.reverse();
         }
@@ -241,7 +329,11 @@ impl<'a> Reader<'a> {
 
     /// Lengths, counts and sizes: 32 bits in version 1.
     fn long(&mut self, what: &str) -> Result<u64, Fault> {
-        if self.version == 1 { self.u32(what).map(u64::from) } else { self.u64(what) }
+        if self.version == 1 {
+            self.u32(what).map(u64::from)
+        } else {
+            self.u64(what)
+        }
     }
 
     /// A count of things that take at least `least` bytes each, half of that in version 1.
@@ -249,14 +341,17 @@ impl<'a> Reader<'a> {
         let count = self.long(what)?;
         let left = self.bytes.len() as u64 - self.at;
         if count > left / (least / 2) {
-            return Err(Fault::Truncated { what: format!("{count} {what} do not fit the {left} bytes that are left") });
+            return Err(Fault::Truncated {
+                what: format!("{count} {what} do not fit the {left} bytes that are left"),
+            });
         }
         Ok(count)
     }
 
     fn string(&mut self, what: &str) -> Result<String, Fault> {
         let len = self.long(what)?;
-        self.take(len, what).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        self.take(len, what)
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
     /// A metadata value; long ones are passed over and described.
@@ -276,36 +371,52 @@ impl<'a> Reader<'a> {
             10 => self.u64(what)?.into(),
             11 => i64::from_le_bytes(self.number(what)?).into(),
             12 => float(f64::from_le_bytes(self.number(what)?)),
-            _ => return Err(Fault::BadHeader { what: format!("a metadata value of type {kind}; 0 to 12 are known") }),
+            _ => {
+                return Err(Fault::BadHeader {
+                    what: format!("a metadata value of type {kind}; 0 to 12 are known"),
+                });
+            }
         })
     }
 
     fn text(&mut self, what: &str) -> Result<Value, Fault> {
         let len = self.long(what)?;
         let bytes = self.take(len, what)?;
-        Ok(if len > SHOWN_BYTES { json!({"type": "string", "len": len}) } else { String::from_utf8_lossy(bytes).into() })
+        Ok(if len > SHOWN_BYTES {
+            json!({"type": "string", "len": len})
+        } else {
+            String::from_utf8_lossy(bytes).into()
+        })
     }
 
     fn array(&mut self, depth: usize) -> Result<Value, Fault> {
         if depth == NESTING {
-            return Err(Fault::BadHeader { what: format!("arrays {NESTING} deep in the metadata") });
+            return Err(Fault::BadHeader {
+                what: format!("arrays {NESTING} deep in the metadata"),
+            });
         }
         let kind = self.u32("an array's type")?;
         let len = self.long("an array's length")?;
         let Some((name, size)) = kind_name(kind) else {
-            return Err(Fault::BadHeader { what: format!("a metadata array of type {kind}; 0 to 12 are known") });
+            return Err(Fault::BadHeader {
+                what: format!("a metadata array of type {kind}; 0 to 12 are known"),
+            });
         };
         let long = len > SHOWN_ITEMS;
         if let (Some(size), true) = (size, long) {
-            let bytes = len
-                .checked_mul(size)
-                .ok_or_else(|| Fault::Truncated { what: format!("an array of {len} {name} does not fit the file") })?;
+            let bytes = len.checked_mul(size).ok_or_else(|| Fault::Truncated {
+                what: format!("an array of {len} {name} does not fit the file"),
+            })?;
             self.take(bytes, "an array")?;
         } else {
             let mut items = Vec::new();
             // Every turn takes at least four bytes of the file, so a length that lies ends soon.
             for _ in 0..len {
-                let item = if long { self.pass(kind, depth + 1).map(|()| Value::Null) } else { self.value(kind, depth + 1) }?;
+                let item = if long {
+                    self.pass(kind, depth + 1).map(|()| Value::Null)
+                } else {
+                    self.value(kind, depth + 1)
+                }?;
                 if !long {
                     items.push(item);
                 }
@@ -356,7 +467,10 @@ fn float(value: f64) -> Value {
     if value.is_nan() {
         return "NaN".into();
     }
-    serde_json::Number::from_f64(value).map_or_else(|| if value > 0.0 { "Infinity" } else { "-Infinity" }.into(), Value::Number)
+    serde_json::Number::from_f64(value).map_or_else(
+        || if value > 0.0 { "Infinity" } else { "-Infinity" }.into(),
+        Value::Number,
+    )
 }
 
 #[cfg(test)]
@@ -403,8 +517,19 @@ mod tests {
     }
 
     fn read_bytes(bytes: &[u8]) -> Result<Contents, Fault> {
-        let context = Context::new(crate::Limits::default(), Arc::new(crate::Cache::new(std::env::temp_dir(), 1 << 20)), 0);
-        read(&Input { name: "x.gguf".into(), path: None, bytes: bytes.to_vec().into() }, &context)
+        let context = Context::new(
+            crate::Limits::default(),
+            Arc::new(crate::Cache::new(std::env::temp_dir(), 1 << 20)),
+            0,
+        );
+        read(
+            &Input {
+                name: "x.gguf".into(),
+                path: None,
+                bytes: bytes.to_vec().into(),
+            },
+            &context,
+        )
     }
 
     #[test]
@@ -419,8 +544,13 @@ mod tests {
     #[test]
     fn one_bad_tensor_does_not_hide_the_others() {
         let mut file = File::new(3, 6, 0);
-        file.tensor("good", &[8], 0, 0).tensor("type", &[8], 4, 32).tensor("row", &[33], 2, 32).tensor("far", &[8], 0, 1 << 40);
-        file.tensor("good", &[8], 0, 32).tensor("inside", &[8], 0, 0).data(32, 64);
+        file.tensor("good", &[8], 0, 0)
+            .tensor("type", &[8], 4, 32)
+            .tensor("row", &[33], 2, 32)
+            .tensor("far", &[8], 0, 1 << 40);
+        file.tensor("good", &[8], 0, 32)
+            .tensor("inside", &[8], 0, 0)
+            .data(32, 64);
         let contents = read_bytes(&file.0).expect("readable");
         assert_eq!(contents.entries.len(), 1);
         let skipped: Vec<&str> = contents.skipped.iter().map(|s| s.name.as_str()).collect();
@@ -442,8 +572,14 @@ mod tests {
 
     #[test]
     fn counts_beyond_the_file_are_refused_at_once() {
-        assert!(matches!(read_bytes(&File::new(3, 1 << 60, 0).0), Err(Fault::Truncated { .. })));
-        assert!(matches!(read_bytes(&File::new(3, 0, 1 << 60).0), Err(Fault::Truncated { .. })));
+        assert!(matches!(
+            read_bytes(&File::new(3, 1 << 60, 0).0),
+            Err(Fault::Truncated { .. })
+        ));
+        assert!(matches!(
+            read_bytes(&File::new(3, 0, 1 << 60).0),
+            Err(Fault::Truncated { .. })
+        ));
         let mut file = File::new(3, 0, 1);
         file.text("k").int(9).int(8).long(u64::MAX);
         assert!(matches!(read_bytes(&file.0), Err(Fault::Truncated { .. })));

@@ -12,7 +12,8 @@ use crate::{
     input::{Context, Input},
 };
 use hdf5_reader::{
-    ByteOrder, Dataset, DatasetChunk, Datatype, FilterRegistry, Hdf5File, OpenOptions, StringSize, btree_v1, btree_v2,
+    ByteOrder, Dataset, DatasetChunk, Datatype, FilterRegistry, Hdf5File, OpenOptions, StringSize,
+    btree_v1, btree_v2,
     error::Error,
     fractal_heap::{FractalHeap, FractalHeapDirectBlockCache},
     io::Cursor,
@@ -53,7 +54,9 @@ const LZF: u16 = 32000;
 pub(crate) fn recognise(input: &Input) -> bool {
     // A user block of 512, 1024, 2048, ... bytes may come first.
     let starts = std::iter::once(0).chain((9..32).map(|power| 1usize << power));
-    starts.take_while(|start| *start < input.bytes.len()).any(|start| input.bytes[start..].starts_with(MAGIC))
+    starts
+        .take_while(|start| *start < input.bytes.len())
+        .any(|start| input.bytes[start..].starts_with(MAGIC))
 }
 
 pub(crate) fn recognise_keras(input: &Input) -> bool {
@@ -62,15 +65,31 @@ pub(crate) fn recognise_keras(input: &Input) -> bool {
 
 pub(crate) fn read_keras(input: &Input, context: &Context) -> Result<Contents, Fault> {
     let entries = zip_directory::list(&input.bytes)?;
-    let weights = entries.iter().find(|entry| entry.name == "model.weights.h5");
-    let weights = weights.ok_or_else(|| Fault::Missing { what: "`model.weights.h5` inside the .keras archive".to_owned() })?;
+    let weights = entries
+        .iter()
+        .find(|entry| entry.name == "model.weights.h5");
+    let weights = weights.ok_or_else(|| Fault::Missing {
+        what: "`model.weights.h5` inside the .keras archive".to_owned(),
+    })?;
     let bytes = weights.open(&input.bytes, &context.cache, &context.limits)?;
-    let inner = Input { name: weights.name.clone(), path: None, bytes };
-    Ok(Contents { format: "keras", ..read(&inner, context)? })
+    let inner = Input {
+        name: weights.name.clone(),
+        path: None,
+        bytes,
+    };
+    Ok(Contents {
+        format: "keras",
+        ..read(&inner, context)?
+    })
 }
 
 pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> {
-    let file = guard(|| Hdf5File::from_owner(Owner(input.bytes.clone()), options(input.bytes.len() as u64, &context.limits)))?;
+    let file = guard(|| {
+        Hdf5File::from_owner(
+            Owner(input.bytes.clone()),
+            options(input.bytes.len() as u64, &context.limits),
+        )
+    })?;
     let root = guard(|| file.superblock().root_object_header_address())?;
     let base = input.bytes.len() as u64 - file.storage().len();
     let walk = Walk {
@@ -97,8 +116,12 @@ impl AsRef<[u8]> for Owner {
 
 fn options(file: u64, limits: &Limits) -> OpenOptions {
     let mut filters = FilterRegistry::new();
-    filters
-        .register(LZF, Box::new(|filter: &FilterDescription, data: &[u8], _: usize| unpack_lzf(data, filter.client_data.get(2).copied())));
+    filters.register(
+        LZF,
+        Box::new(|filter: &FilterDescription, data: &[u8], _: usize| {
+            unpack_lzf(data, filter.client_data.get(2).copied())
+        }),
+    );
     // No resolver of external files or links is given, so the crate cannot reach one. What is read goes through our own
     // cache, so the crate need not keep chunks.
     OpenOptions::default()
@@ -133,7 +156,9 @@ fn guard<T>(run: impl FnOnce() -> Result<T, Error>) -> Result<T, Fault> {
     QUIET.set(before);
     match result {
         Ok(result) => result.map_err(fault),
-        Err(_) => Err(Fault::BadHeader { what: "the HDF5 structures make no sense".to_owned() }),
+        Err(_) => Err(Fault::BadHeader {
+            what: "the HDF5 structures make no sense".to_owned(),
+        }),
     }
 }
 
@@ -180,7 +205,12 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn run(mut self) -> Result<Contents, Fault> {
         let mut path = String::new();
-        let mut open = vec![Level { address: self.root, links: self.links(self.root)?, next: 0, path: 0 }];
+        let mut open = vec![Level {
+            address: self.root,
+            links: self.links(self.root)?,
+            next: 0,
+            path: 0,
+        }];
         while let Some(level) = open.last_mut() {
             let Some((name, target)) = level.links.all.get(level.next) else {
                 open.pop();
@@ -199,13 +229,28 @@ impl Walk<'_> {
             }
             match self.object(&path, &target, group) {
                 Ok(Some(address)) if open.iter().any(|level| level.address == address) => {
-                    self.contents.skip(path.clone(), Fault::BadHeader { what: "a group inside itself".to_owned() });
+                    self.contents.skip(
+                        path.clone(),
+                        Fault::BadHeader {
+                            what: "a group inside itself".to_owned(),
+                        },
+                    );
                 }
                 Ok(Some(_)) if open.len() == MAX_DEPTH => {
-                    self.contents.skip(path.clone(), Fault::Limit { what: format!("groups nested deeper than {MAX_DEPTH}") });
+                    self.contents.skip(
+                        path.clone(),
+                        Fault::Limit {
+                            what: format!("groups nested deeper than {MAX_DEPTH}"),
+                        },
+                    );
                 }
                 Ok(Some(address)) => match self.links(address) {
-                    Ok(links) => open.push(Level { address, links, next: 0, path: path.len() }),
+                    Ok(links) => open.push(Level {
+                        address,
+                        links,
+                        next: 0,
+                        path: path.len(),
+                    }),
                     Err(fault) => self.contents.skip(path.clone(), fault),
                 },
                 Ok(None) => {}
@@ -214,7 +259,10 @@ impl Walk<'_> {
                     if let Fault::PathEscape { what } = &fault
                         && self.contents.findings.len() < 16
                     {
-                        self.contents.find(FindingKind::PathEscape, format!("`{path}`: {what}; not followed"));
+                        self.contents.find(
+                            FindingKind::PathEscape,
+                            format!("`{path}`: {what}; not followed"),
+                        );
                     }
                     self.contents.skip(path.clone(), fault);
                 }
@@ -225,19 +273,35 @@ impl Walk<'_> {
 
     /// Counts what is about to be kept.
     fn charge(&mut self, bytes: usize) -> Result<(), Fault> {
-        let limit = || Fault::Limit { what: "the links make a tree far larger than the file".to_owned() };
+        let limit = || Fault::Limit {
+            what: "the links make a tree far larger than the file".to_owned(),
+        };
         self.budget = self.budget.checked_sub(bytes as u64).ok_or_else(limit)?;
         Ok(())
     }
 
     /// Lists a dataset; returns the address of a group.
-    fn object(&mut self, path: &str, target: &LinkTarget, group: u64) -> Result<Option<u64>, Fault> {
+    fn object(
+        &mut self,
+        path: &str,
+        target: &LinkTarget,
+        group: u64,
+    ) -> Result<Option<u64>, Fault> {
         let address = self.follow(target, group, &mut 0)?;
         let header = self.header(address)?;
-        if header.messages.iter().any(|m| matches!(m, HdfMessage::SymbolTable(_) | HdfMessage::Link(_) | HdfMessage::LinkInfo(_))) {
+        if header.messages.iter().any(|m| {
+            matches!(
+                m,
+                HdfMessage::SymbolTable(_) | HdfMessage::Link(_) | HdfMessage::LinkInfo(_)
+            )
+        }) {
             return Ok(Some(address));
         }
-        if header.messages.iter().any(|m| matches!(m, HdfMessage::DataLayout(_) | HdfMessage::Dataspace(_))) {
+        if header
+            .messages
+            .iter()
+            .any(|m| matches!(m, HdfMessage::DataLayout(_) | HdfMessage::Dataspace(_)))
+        {
             self.dataset(path, address, &header)?;
         }
         // Anything else is a named datatype or an empty group: nothing to list.
@@ -259,25 +323,44 @@ impl Walk<'_> {
                 LinkTarget::Soft { path } => {
                     *hops += 1;
                     if *hops > MAX_HOPS {
-                        return Err(Fault::BadHeader { what: format!("more than {MAX_HOPS} links one after the other, or a loop") });
+                        return Err(Fault::BadHeader {
+                            what: format!(
+                                "more than {MAX_HOPS} links one after the other, or a loop"
+                            ),
+                        });
                     }
                     if path.starts_with('/') {
                         group = self.root;
                     }
-                    rest.extend(path.split('/').rev().filter(|part| !part.is_empty() && *part != ".").map(str::to_owned));
+                    rest.extend(
+                        path.split('/')
+                            .rev()
+                            .filter(|part| !part.is_empty() && *part != ".")
+                            .map(str::to_owned),
+                    );
                     group
                 }
                 LinkTarget::External { filename, path } => return Err(external(&filename, &path)),
             };
-            let Some(part) = rest.pop() else { return Ok(address) };
+            let Some(part) = rest.pop() else {
+                return Ok(address);
+            };
             if rest.len() > MAX_DEPTH {
-                return Err(Fault::Limit { what: format!("a link with more than {MAX_DEPTH} parts") });
+                return Err(Fault::Limit {
+                    what: format!("a link with more than {MAX_DEPTH} parts"),
+                });
             }
             group = address;
             let links = self.links(group)?;
-            let found = links.by_name.get(&part).map(|index| links.all[*index].1.clone());
+            let found = links
+                .by_name
+                .get(&part)
+                .map(|index| links.all[*index].1.clone());
             target = found.ok_or_else(|| Fault::Missing {
-                what: format!("`{}`, where a soft link leads", part.chars().take(80).collect::<String>()),
+                what: format!(
+                    "`{}`, where a soft link leads",
+                    part.chars().take(80).collect::<String>()
+                ),
             })?;
         }
     }
@@ -308,7 +391,10 @@ impl Walk<'_> {
             by_name.entry(name.clone()).or_insert(index);
         }
         if by_name.len() < before {
-            self.contents.find(FindingKind::Odd, "a group has links without a name, or two of one name");
+            self.contents.find(
+                FindingKind::Odd,
+                "a group has links without a name, or two of one name",
+            );
         }
         let links = Arc::new(Links { all, by_name });
         self.groups.insert(address, Arc::clone(&links));
@@ -324,12 +410,16 @@ impl Walk<'_> {
                 HdfMessage::DataLayout(message) => layout = Some(&message.layout),
                 HdfMessage::FilterPipeline(message) => packed = !message.filters.is_empty(),
                 HdfMessage::ExternalFiles(_) => {
-                    return Err(Fault::PathEscape { what: "its values are in another file".to_owned() });
+                    return Err(Fault::PathEscape {
+                        what: "its values are in another file".to_owned(),
+                    });
                 }
                 _ => {}
             }
         }
-        let missing = |what: &str| Fault::BadHeader { what: format!("a dataset without a {what}") };
+        let missing = |what: &str| Fault::BadHeader {
+            what: format!("a dataset without a {what}"),
+        };
         let space = space.ok_or_else(|| missing("dataspace"))?;
         let kind = kind.ok_or_else(|| missing("datatype"))?;
         let layout = layout.ok_or_else(|| missing("layout"))?;
@@ -338,19 +428,50 @@ impl Walk<'_> {
             return Ok(());
         }
         let Some(item) = self.item(path, address, kind)? else {
-            let text = format!("{} elements", space.dims.iter().map(u64::to_string).collect::<Vec<_>>().join(" x "));
-            self.contents.value(path.to_owned(), Plain::Other { kind: kind_name(kind).to_owned(), text });
+            let text = format!(
+                "{} elements",
+                space
+                    .dims
+                    .iter()
+                    .map(u64::to_string)
+                    .collect::<Vec<_>>()
+                    .join(" x ")
+            );
+            self.contents.value(
+                path.to_owned(),
+                Plain::Other {
+                    kind: kind_name(kind).to_owned(),
+                    text,
+                },
+            );
             return Ok(());
         };
         let shape = item.shape(space, self.context.limits.rank)?;
-        let overflow = || Fault::Overflow { what: format!("{shape} of {} has more bytes than can be counted", item.dtype) };
-        let need = shape.elements().and_then(|elements| item.dtype.byte_len(elements)).ok_or_else(overflow)?;
+        let overflow = || Fault::Overflow {
+            what: format!(
+                "{shape} of {} has more bytes than can be counted",
+                item.dtype
+            ),
+        };
+        let need = shape
+            .elements()
+            .and_then(|elements| item.dtype.byte_len(elements))
+            .ok_or_else(overflow)?;
         let data = self.data(path, address, layout, packed, &item, &shape, need)?;
-        self.contents.entries.push(Entry { name: path.to_owned(), dtype: item.dtype, shape, meta: item.meta, data });
+        self.contents.entries.push(Entry {
+            name: path.to_owned(),
+            dtype: item.dtype,
+            shape,
+            meta: item.meta,
+            data,
+        });
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the facts of one dataset, used once")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the facts of one dataset, used once"
+    )]
     fn data(
         &self,
         path: &str,
@@ -361,22 +482,34 @@ impl Walk<'_> {
         shape: &Shape,
         need: u64,
     ) -> Result<Data, Fault> {
-        let undefined = |place: u64| Cursor::is_undefined_offset(place, self.file.superblock().offset_size);
+        let undefined =
+            |place: u64| Cursor::is_undefined_offset(place, self.file.superblock().offset_size);
         let bytes = match layout {
             _ if need == 0 => Bytes::from(Vec::new()),
             DataLayout::Compact { data } => Bytes::from(data.clone()),
-            DataLayout::Contiguous { address, size } if !packed && !undefined(*address) && *size > 0 => {
+            DataLayout::Contiguous { address, size }
+                if !packed && !undefined(*address) && *size > 0 =>
+            {
                 let start = self.base.checked_add(*address);
                 let range = start.and_then(|start| Some(start..start.checked_add(need)?));
-                let range = range.ok_or_else(|| Fault::Overflow { what: format!("it begins at byte {address}") })?;
+                let range = range.ok_or_else(|| Fault::Overflow {
+                    what: format!("it begins at byte {address}"),
+                })?;
                 if *size != need {
-                    return Err(Fault::SizeMismatch { what: format!("{shape} of {} takes {need} bytes, {size} are stored", item.dtype) });
+                    return Err(Fault::SizeMismatch {
+                        what: format!(
+                            "{shape} of {} takes {need} bytes, {size} are stored",
+                            item.dtype
+                        ),
+                    });
                 }
                 let (end, file) = (range.end, self.input.bytes.len());
                 self.input
                     .bytes
                     .slice(range)
-                    .ok_or_else(|| Fault::Truncated { what: format!("its bytes end at {end}, the file at {file}") })?
+                    .ok_or_else(|| Fault::Truncated {
+                        what: format!("its bytes end at {end}, the file at {file}"),
+                    })?
             }
             DataLayout::Contiguous { .. } | DataLayout::Chunked { .. } => {
                 return Ok(Data::Lazy(Arc::new(Stored {
@@ -393,16 +526,30 @@ impl Walk<'_> {
             }
         };
         let view = View::new(item.dtype, shape.clone(), bytes.clone())?.big_endian(item.big_endian);
-        Ok(if item.big_endian { Data::View(Box::new(view)) } else { Data::Plain(bytes) })
+        Ok(if item.big_endian {
+            Data::View(Box::new(view))
+        } else {
+            Data::Plain(bytes)
+        })
     }
 
     /// What one element is; `None` for what is no number, string or record of a fixed size.
     fn item(&self, path: &str, address: u64, kind: &Datatype) -> Result<Option<Item>, Fault> {
-        let plain =
-            |dtype: DType, order: &ByteOrder| Item { dtype, big_endian: *order == ByteOrder::BigEndian, dims: Vec::new(), meta: None };
-        let unknown = || Fault::BadDtype { what: format!("{kind:?}").chars().take(120).collect() };
+        let plain = |dtype: DType, order: &ByteOrder| Item {
+            dtype,
+            big_endian: *order == ByteOrder::BigEndian,
+            dims: Vec::new(),
+            meta: None,
+        };
+        let unknown = || Fault::BadDtype {
+            what: format!("{kind:?}").chars().take(120).collect(),
+        };
         Ok(Some(match kind {
-            Datatype::FixedPoint { size, signed, byte_order } => {
+            Datatype::FixedPoint {
+                size,
+                signed,
+                byte_order,
+            } => {
                 let dtype = match (size, signed) {
                     (1, false) => DType::U8,
                     (1, true) => DType::I8,
@@ -417,15 +564,27 @@ impl Walk<'_> {
                 plain(dtype, byte_order)
             }
             Datatype::Bitfield { size, byte_order } => {
-                let dtype = [DType::U8, DType::U16, DType::U32, DType::U64].into_iter().find(|d| d.itemsize() == Some(usize::from(*size)));
+                let dtype = [DType::U8, DType::U16, DType::U32, DType::U64]
+                    .into_iter()
+                    .find(|d| d.itemsize() == Some(usize::from(*size)));
                 plain(dtype.ok_or_else(unknown)?, byte_order)
             }
-            Datatype::FloatingPoint { size: 4, byte_order } => plain(DType::F32, byte_order),
-            Datatype::FloatingPoint { size: 8, byte_order } => plain(DType::F64, byte_order),
-            Datatype::FloatingPoint { byte_order, .. } => plain(self.odd_float(path, address)?.ok_or_else(unknown)?, byte_order),
+            Datatype::FloatingPoint {
+                size: 4,
+                byte_order,
+            } => plain(DType::F32, byte_order),
+            Datatype::FloatingPoint {
+                size: 8,
+                byte_order,
+            } => plain(DType::F64, byte_order),
+            Datatype::FloatingPoint { byte_order, .. } => plain(
+                self.odd_float(path, address)?.ok_or_else(unknown)?,
+                byte_order,
+            ),
             Datatype::Enum { base, members } => {
                 let mut item = self.item(path, address, base)?.ok_or_else(unknown)?;
-                let mut names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+                let mut names: Vec<&str> =
+                    members.iter().map(|member| member.name.as_str()).collect();
                 names.sort_unstable();
                 if names == ["FALSE", "TRUE"] && matches!(item.dtype, DType::I8 | DType::U8) {
                     item.dtype = DType::Bool;
@@ -433,8 +592,20 @@ impl Walk<'_> {
                 item
             }
             Datatype::Compound { size, fields } => match fields.as_slice() {
-                [re, im] if is_complex(re.byte_offset, &re.name, &re.datatype, im.byte_offset, &im.name, &im.datatype, *size) => {
-                    let mut item = self.item(path, address, &re.datatype)?.ok_or_else(unknown)?;
+                [re, im]
+                    if is_complex(
+                        re.byte_offset,
+                        &re.name,
+                        &re.datatype,
+                        im.byte_offset,
+                        &im.name,
+                        &im.datatype,
+                        *size,
+                    ) =>
+                {
+                    let mut item = self
+                        .item(path, address, &re.datatype)?
+                        .ok_or_else(unknown)?;
                     item.dtype = match (item.dtype, size) {
                         (DType::F32, 8) => DType::C64,
                         (DType::F64, 16) => DType::C128,
@@ -445,18 +616,32 @@ impl Walk<'_> {
                 }
                 _ if has_references(kind, 0) => return Ok(None),
                 _ => {
-                    let described = fields.iter().map(|f| serde_json::json!([f.name, f.byte_offset, kind_name(&f.datatype)])).collect();
+                    let described = fields
+                        .iter()
+                        .map(|f| serde_json::json!([f.name, f.byte_offset, kind_name(&f.datatype)]))
+                        .collect();
                     let mut meta = Meta::None;
-                    meta.get_or_insert_default().insert("fields".to_owned(), described);
-                    Item { dtype: DType::Struct(*size), big_endian: false, dims: Vec::new(), meta }
+                    meta.get_or_insert_default()
+                        .insert("fields".to_owned(), described);
+                    Item {
+                        dtype: DType::Struct(*size),
+                        big_endian: false,
+                        dims: Vec::new(),
+                        meta,
+                    }
                 }
             },
             Datatype::Array { base, dims } => {
-                let Some(mut item) = self.item(path, address, base)? else { return Ok(None) };
+                let Some(mut item) = self.item(path, address, base)? else {
+                    return Ok(None);
+                };
                 item.dims.splice(0..0, dims.iter().copied());
                 item
             }
-            Datatype::String { size: StringSize::Fixed(size), .. } => plain(DType::Bytes(*size), &ByteOrder::LittleEndian),
+            Datatype::String {
+                size: StringSize::Fixed(size),
+                ..
+            } => plain(DType::Bytes(*size), &ByteOrder::LittleEndian),
             Datatype::Opaque { size, .. } => {
                 // Keras writes bfloat16 like this, and says so in an attribute.
                 let dtype = match (size, self.dtype_attribute(path, address).as_deref()) {
@@ -467,15 +652,26 @@ impl Walk<'_> {
                 };
                 plain(dtype, &ByteOrder::LittleEndian)
             }
-            Datatype::String { .. } | Datatype::VarLen { .. } | Datatype::Reference { .. } => return Ok(None),
+            Datatype::String { .. } | Datatype::VarLen { .. } | Datatype::Reference { .. } => {
+                return Ok(None);
+            }
         }))
     }
 
     /// Floats that are told apart by more than their size, which is all the crate keeps: the file's own description says.
     fn odd_float(&self, path: &str, address: u64) -> Result<Option<DType>, Fault> {
-        let raw = guard(|| self.file.dataset(path).and_then(|dataset| same(dataset, address)).and_then(|dataset| dataset.raw_datatype()))?;
+        let raw = guard(|| {
+            self.file
+                .dataset(path)
+                .and_then(|dataset| same(dataset, address))
+                .and_then(|dataset| dataset.raw_datatype())
+        })?;
         // Class and flags, size, bit offset, precision, exponent location and size, mantissa location and size, bias.
-        let (Some(&size), Some(&exponent), Some(&mantissa)) = (raw.get(4), raw.get(13), raw.get(15)) else { return Ok(None) };
+        let (Some(&size), Some(&exponent), Some(&mantissa)) =
+            (raw.get(4), raw.get(13), raw.get(15))
+        else {
+            return Ok(None);
+        };
         Ok(match (size, exponent, mantissa) {
             (2, 5, 10) => Some(DType::F16),
             (2, 8, 7) => Some(DType::Bf16),
@@ -487,25 +683,47 @@ impl Walk<'_> {
     }
 
     fn dtype_attribute(&self, path: &str, address: u64) -> Option<String> {
-        let read = || self.file.dataset(path).and_then(|dataset| same(dataset, address))?.attribute("dtype")?.read_string();
+        let read = || {
+            self.file
+                .dataset(path)
+                .and_then(|dataset| same(dataset, address))?
+                .attribute("dtype")?
+                .read_string()
+        };
         guard(read).ok()
     }
 }
 
 /// A path can lead elsewhere than our walk did when a group has two links of one name.
 fn same(dataset: Dataset, address: u64) -> Result<Dataset, Error> {
-    if dataset.address() == address { Ok(dataset) } else { Err(Error::InvalidData("two objects of one name".to_owned())) }
+    if dataset.address() == address {
+        Ok(dataset)
+    } else {
+        Err(Error::InvalidData("two objects of one name".to_owned()))
+    }
 }
 
 fn external(file: &str, path: &str) -> Fault {
     let short = |text: &str| text.chars().take(200).collect::<String>();
     let what = format!("a link to `{}` in the file `{}`", short(path), short(file));
     let absolute = file.starts_with(['/', '\\']) || file.as_bytes().get(1) == Some(&b':');
-    if absolute || file.split(['/', '\\']).any(|part| part == "..") { Fault::PathEscape { what } } else { Fault::Unsupported { what } }
+    if absolute || file.split(['/', '\\']).any(|part| part == "..") {
+        Fault::PathEscape { what }
+    } else {
+        Fault::Unsupported { what }
+    }
 }
 
 /// h5py's complex numbers: a record of `r` and `i`.
-fn is_complex(re_at: u32, re: &str, re_kind: &Datatype, im_at: u32, im: &str, im_kind: &Datatype, size: u32) -> bool {
+fn is_complex(
+    re_at: u32,
+    re: &str,
+    re_kind: &Datatype,
+    im_at: u32,
+    im: &str,
+    im_kind: &Datatype,
+    size: u32,
+) -> bool {
     matches!((re, im), ("r", "i") | ("re", "im") | ("real", "imag"))
         && re_kind == im_kind
         && matches!(re_kind, Datatype::FloatingPoint { .. })
@@ -516,9 +734,21 @@ fn is_complex(re_at: u32, re: &str, re_kind: &Datatype, im_at: u32, im: &str, im
 /// Whether elements only point at their values, somewhere else in the file.
 fn has_references(kind: &Datatype, depth: usize) -> bool {
     match kind {
-        Datatype::VarLen { .. } | Datatype::Reference { .. } | Datatype::String { size: StringSize::Variable, .. } => true,
-        Datatype::Compound { fields, .. } => depth > 16 || fields.iter().any(|field| has_references(&field.datatype, depth + 1)),
-        Datatype::Array { base, .. } | Datatype::Enum { base, .. } => depth > 16 || has_references(base, depth + 1),
+        Datatype::VarLen { .. }
+        | Datatype::Reference { .. }
+        | Datatype::String {
+            size: StringSize::Variable,
+            ..
+        } => true,
+        Datatype::Compound { fields, .. } => {
+            depth > 16
+                || fields
+                    .iter()
+                    .any(|field| has_references(&field.datatype, depth + 1))
+        }
+        Datatype::Array { base, .. } | Datatype::Enum { base, .. } => {
+            depth > 16 || has_references(base, depth + 1)
+        }
         _ => false,
     }
 }
@@ -551,34 +781,62 @@ impl Item {
     fn shape(&self, space: &DataspaceMessage, max_rank: usize) -> Result<Shape, Fault> {
         let dims = [&space.dims[..], &self.dims[..]].concat();
         if dims.len() > max_rank {
-            return Err(Fault::BadShape { what: format!("{} dimensions; {max_rank} are allowed", dims.len()) });
+            return Err(Fault::BadShape {
+                what: format!("{} dimensions; {max_rank} are allowed", dims.len()),
+            });
         }
         let shape = Shape::from(dims);
         if self.dtype.itemsize() == Some(0) && shape.elements() != Some(0) {
-            return Err(Fault::BadDtype { what: "elements of no bytes".to_owned() });
+            return Err(Fault::BadDtype {
+                what: "elements of no bytes".to_owned(),
+            });
         }
         Ok(shape)
     }
 }
 
 /// The links of an old group: a B-tree of tables of names in a heap.
-fn symbol_table(file: &Hdf5File, table: &SymbolTableMessage, all: &mut Vec<(String, LinkTarget)>) -> Result<(), Error> {
-    let (storage, offsets, lengths) = (file.storage(), file.superblock().offset_size, file.superblock().length_size);
+fn symbol_table(
+    file: &Hdf5File,
+    table: &SymbolTableMessage,
+    all: &mut Vec<(String, LinkTarget)>,
+) -> Result<(), Error> {
+    let (storage, offsets, lengths) = (
+        file.storage(),
+        file.superblock().offset_size,
+        file.superblock().length_size,
+    );
     let heap = LocalHeap::parse_at_storage(storage, table.heap_address, offsets, lengths)?;
-    let leaves = btree_v1::collect_btree_v1_leaves_storage(storage, table.btree_address, offsets, lengths, None, &[], None)?;
+    let leaves = btree_v1::collect_btree_v1_leaves_storage(
+        storage,
+        table.btree_address,
+        offsets,
+        lengths,
+        None,
+        &[],
+        None,
+    )?;
     for (_, address) in leaves {
         // Signature, version, a spare byte, the count; then the entries.
         let count = storage.read_range(address, 8)?;
         let entry = 2 * usize::from(offsets) + 24;
-        let node = storage.read_range(address, 8 + usize::from(u16::from_le_bytes([count[6], count[7]])) * entry)?;
+        let node = storage.read_range(
+            address,
+            8 + usize::from(u16::from_le_bytes([count[6], count[7]])) * entry,
+        )?;
         for entry in SymbolTableNode::parse(&mut Cursor::new(&node), offsets, lengths)?.entries {
             let name = heap.get_string_storage(entry.link_name_offset, storage)?;
             let target = match entry.cache_type {
                 2 => {
-                    let offset = u32::from_le_bytes(*entry.scratch.first_chunk().expect("sixteen bytes"));
-                    LinkTarget::Soft { path: heap.get_string_storage(u64::from(offset), storage)? }
+                    let offset =
+                        u32::from_le_bytes(*entry.scratch.first_chunk().expect("sixteen bytes"));
+                    LinkTarget::Soft {
+                        path: heap.get_string_storage(u64::from(offset), storage)?,
+                    }
                 }
-                _ => LinkTarget::Hard { address: entry.object_header_address },
+                _ => LinkTarget::Hard {
+                    address: entry.object_header_address,
+                },
             };
             all.push((name, target));
         }
@@ -587,21 +845,44 @@ fn symbol_table(file: &Hdf5File, table: &SymbolTableMessage, all: &mut Vec<(Stri
 }
 
 /// The links of a new group with many: a B-tree of places in a heap of link messages.
-fn dense_links(file: &Hdf5File, info: &LinkInfoMessage, all: &mut Vec<(String, LinkTarget)>) -> Result<(), Error> {
-    let (storage, offsets, lengths) = (file.storage(), file.superblock().offset_size, file.superblock().length_size);
+fn dense_links(
+    file: &Hdf5File,
+    info: &LinkInfoMessage,
+    all: &mut Vec<(String, LinkTarget)>,
+) -> Result<(), Error> {
+    let (storage, offsets, lengths) = (
+        file.storage(),
+        file.superblock().offset_size,
+        file.superblock().length_size,
+    );
     if Cursor::is_undefined_offset(info.fractal_heap_address, offsets) {
         return Ok(());
     }
     let heap = FractalHeap::parse_at_storage(storage, info.fractal_heap_address, offsets, lengths)?;
-    let tree = btree_v2::BTreeV2Header::parse_at_storage(storage, info.btree_name_index_address, offsets, lengths)?;
-    let records = btree_v2::collect_btree_v2_records_storage(storage, &tree, offsets, lengths, None, &[], None)?;
+    let tree = btree_v2::BTreeV2Header::parse_at_storage(
+        storage,
+        info.btree_name_index_address,
+        offsets,
+        lengths,
+    )?;
+    let records = btree_v2::collect_btree_v2_records_storage(
+        storage,
+        &tree,
+        offsets,
+        lengths,
+        None,
+        &[],
+        None,
+    )?;
     let mut blocks = FractalHeapDirectBlockCache::default();
     for record in records {
-        let (btree_v2::BTreeV2Record::LinkNameHash { heap_id, .. } | btree_v2::BTreeV2Record::CreationOrder { heap_id, .. }) = record
+        let (btree_v2::BTreeV2Record::LinkNameHash { heap_id, .. }
+        | btree_v2::BTreeV2Record::CreationOrder { heap_id, .. }) = record
         else {
             continue;
         };
-        let bytes = heap.get_object_storage_cached(&heap_id, storage, offsets, lengths, &mut blocks)?;
+        let bytes =
+            heap.get_object_storage_cached(&heap_id, storage, offsets, lengths, &mut blocks)?;
         let link = link::parse(&mut Cursor::new(&bytes), offsets, lengths, bytes.len())?;
         all.push((link.name, link.target));
     }
@@ -624,20 +905,36 @@ struct Stored {
 impl Lazy for Stored {
     fn view(&self) -> Result<View, ReadError> {
         if self.need > self.limit {
-            return Err(ReadError::TooLarge { needed: self.need, limit: self.limit });
+            return Err(ReadError::TooLarge {
+                needed: self.need,
+                limit: self.limit,
+            });
         }
-        let dataset = guard(|| same(self.file.dataset(&self.path)?, self.address)).map_err(|fault| ReadError::Decode(Box::new(fault)))?;
+        let dataset = guard(|| same(self.file.dataset(&self.path)?, self.address))
+            .map_err(|fault| ReadError::Decode(Box::new(fault)))?;
         // Band by band where the chunks come in that order, which takes the memory of a band; else all at once.
         let mut sorted = true;
         let mut bytes = self.cache.make(&self.path, self.need, &mut |out| {
             sorted = write_bands(&dataset, self.need, out)?;
-            if sorted { Ok(()) } else { Err(Fault::Unsupported { what: "chunks out of order".to_owned() }) }
+            if sorted {
+                Ok(())
+            } else {
+                Err(Fault::Unsupported {
+                    what: "chunks out of order".to_owned(),
+                })
+            }
         });
         if !sorted {
             bytes = self.cache.make(&self.path, self.need, &mut |out| {
                 let bytes = guard(|| dataset.read_raw_bytes())?;
                 if bytes.len() as u64 != self.need {
-                    return Err(Fault::SizeMismatch { what: format!("{} bytes were unpacked, {} are needed", bytes.len(), self.need) });
+                    return Err(Fault::SizeMismatch {
+                        what: format!(
+                            "{} bytes were unpacked, {} are needed",
+                            bytes.len(),
+                            self.need
+                        ),
+                    });
                 }
                 write_all(out, &bytes)
             });
@@ -648,23 +945,37 @@ impl Lazy for Stored {
 }
 
 fn write_all(out: &mut dyn Write, bytes: &[u8]) -> Result<(), Fault> {
-    out.write_all(bytes).map_err(|e| Fault::Io { what: e.to_string() })
+    out.write_all(bytes).map_err(|e| Fault::Io {
+        what: e.to_string(),
+    })
 }
 
 /// Writes a chunked dataset of `need` bytes, as many rows at a time as a chunk has. Says no when it is not chunked or its
 /// chunks are stored in another order than they lie.
 fn write_bands(dataset: &Dataset, need: u64, out: &mut dyn Write) -> Result<bool, Fault> {
-    let (dims, Some(chunks)) = (dataset.shape(), dataset.chunks()) else { return Ok(false) };
+    let (dims, Some(chunks)) = (dataset.shape(), dataset.chunks()) else {
+        return Ok(false);
+    };
     let sizes: Vec<u64> = chunks.iter().map(|size| u64::from(*size)).collect();
     let item = guard(|| dataset.raw_element_size())?;
     let rows: u64 = dims.first().copied().unwrap_or(0);
-    if sizes.len() != dims.len() || sizes.contains(&0) || rows == 0 || !need.is_multiple_of(rows) || item == 0 {
+    if sizes.len() != dims.len()
+        || sizes.contains(&0)
+        || rows == 0
+        || !need.is_multiple_of(rows)
+        || item == 0
+    {
         return Ok(false);
     }
     // `need` was compared with a limit, so the parts of it are sane numbers too.
-    let row = usize::try_from(need / rows).map_err(|_| Fault::Overflow { what: format!("rows of {} bytes", need / rows) })?;
-    let fill =
-        dataset.fill_value().and_then(|fill| fill.value.clone()).filter(|value| value.len() == item).unwrap_or_else(|| vec![0; item]);
+    let row = usize::try_from(need / rows).map_err(|_| Fault::Overflow {
+        what: format!("rows of {} bytes", need / rows),
+    })?;
+    let fill = dataset
+        .fill_value()
+        .and_then(|fill| fill.value.clone())
+        .filter(|value| value.len() == item)
+        .unwrap_or_else(|| vec![0; item]);
     let mut stored = guard(|| dataset.iter_chunks())?;
     let mut next = || guard(|| stored.next().transpose());
     let mut pending = next()?;
@@ -680,7 +991,9 @@ fn write_bands(dataset: &Dataset, need: u64, out: &mut dyn Write) -> Result<bool
         }
         while let Some(chunk) = &pending {
             match chunk.offsets().first() {
-                Some(at) if *at == start => place(chunk, dims, &sizes, item, row, height, &mut band)?,
+                Some(at) if *at == start => {
+                    place(chunk, dims, &sizes, item, row, height, &mut band)?
+                }
                 Some(at) if *at > start => break,
                 _ => return Ok(false),
             }
@@ -692,18 +1005,37 @@ fn write_bands(dataset: &Dataset, need: u64, out: &mut dyn Write) -> Result<bool
 }
 
 /// Copies one chunk into the band it belongs to, without what lies beyond the dataset's edges.
-fn place(chunk: &DatasetChunk, dims: &[u64], sizes: &[u64], item: usize, row: usize, height: usize, band: &mut [u8]) -> Result<(), Fault> {
-    let bad = |what: &str| Fault::BadHeader { what: format!("a chunk at {:?} {what}", chunk.offsets()) };
-    let elements = Shape::from(sizes.to_vec()).elements().and_then(|elements| usize::try_from(elements).ok());
+fn place(
+    chunk: &DatasetChunk,
+    dims: &[u64],
+    sizes: &[u64],
+    item: usize,
+    row: usize,
+    height: usize,
+    band: &mut [u8],
+) -> Result<(), Fault> {
+    let bad = |what: &str| Fault::BadHeader {
+        what: format!("a chunk at {:?} {what}", chunk.offsets()),
+    };
+    let elements = Shape::from(sizes.to_vec())
+        .elements()
+        .and_then(|elements| usize::try_from(elements).ok());
     if elements.and_then(|elements| elements.checked_mul(item)) != Some(chunk.bytes().len()) {
         return Err(bad("has the wrong length"));
     }
-    if chunk.offsets().len() != dims.len() || chunk.offsets().iter().zip(dims).any(|(at, dim)| at >= dim) {
+    if chunk.offsets().len() != dims.len()
+        || chunk.offsets().iter().zip(dims).any(|(at, dim)| at >= dim)
+    {
         return Err(bad("lies outside the dataset"));
     }
     // How far the chunk reaches inside the dataset, in each dimension; the first is the band's.
-    let mut inside: Vec<usize> =
-        chunk.offsets().iter().zip(dims).zip(sizes).map(|((at, dim), size)| (*size).min(dim - at) as usize).collect();
+    let mut inside: Vec<usize> = chunk
+        .offsets()
+        .iter()
+        .zip(dims)
+        .zip(sizes)
+        .map(|((at, dim), size)| (*size).min(dim - at) as usize)
+        .collect();
     inside[0] = inside[0].min(height);
     let last = dims.len() - 1;
     let run = inside[last] * item;
@@ -720,7 +1052,9 @@ fn place(chunk: &DatasetChunk, dims: &[u64], sizes: &[u64], item: usize, row: us
         let first = if last == 0 { 0 } else { index[0] * row };
         let (from, to) = (from * item, to * item + first);
         band[to..to + run].copy_from_slice(&chunk.bytes()[from..from + run]);
-        let Some(k) = (0..last).rev().find(|k| index[*k] + 1 < inside[*k]) else { return Ok(()) };
+        let Some(k) = (0..last).rev().find(|k| index[*k] + 1 < inside[*k]) else {
+            return Ok(());
+        };
         index[k] += 1;
         index[k + 1..].fill(0);
     }
@@ -744,14 +1078,19 @@ fn unpack_lzf(packed: &[u8], expected: Option<u32>) -> Result<Vec<u8>, Error> {
         }
         let low = bytes.next().ok_or_else(|| bad("it ends in a reference"))?;
         let back = (usize::from(control & 31) << 8 | usize::from(low)) + 1;
-        let start = out.len().checked_sub(back).ok_or_else(|| bad("a reference before the beginning"))?;
+        let start = out
+            .len()
+            .checked_sub(back)
+            .ok_or_else(|| bad("a reference before the beginning"))?;
         // The source may overlap what is being written.
         for at in start..start + count + 2 {
             out.push(out[at]);
         }
     }
     match expected {
-        Some(expected @ 1..) if out.len() != expected as usize => Err(bad(&format!("{} bytes instead of {expected}", out.len()))),
+        Some(expected @ 1..) if out.len() != expected as usize => {
+            Err(bad(&format!("{} bytes instead of {expected}", out.len())))
+        }
         _ => Ok(out),
     }
 }
@@ -767,7 +1106,11 @@ mod tests {
     const KERAS: &[u8] = include_bytes!("../../../testdata/hdf5/keras/input.keras");
 
     fn entry<'a>(contents: &'a Contents, name: &str) -> &'a Entry {
-        contents.entries.iter().find(|entry| entry.name == name).unwrap()
+        contents
+            .entries
+            .iter()
+            .find(|entry| entry.name == name)
+            .unwrap()
     }
 
     #[test]
@@ -786,19 +1129,31 @@ mod tests {
         let file = input("x.keras", KERAS.to_vec());
         assert!(recognise_keras(&file) && !recognise(&file));
         let contents = read_keras(&file, &context()).unwrap();
-        assert!(matches!(entry(&contents, "layers/dense/vars/0").data, Data::Plain(_)));
+        assert!(matches!(
+            entry(&contents, "layers/dense/vars/0").data,
+            Data::Plain(_)
+        ));
     }
 
     #[test]
     fn a_panic_in_the_crate_becomes_a_fault() {
-        assert!(matches!(guard::<()>(|| panic!("foreign code")), Err(Fault::BadHeader { .. })));
+        assert!(matches!(
+            guard::<()>(|| panic!("foreign code")),
+            Err(Fault::BadHeader { .. })
+        ));
     }
 
     #[test]
     fn lzf_is_unpacked_within_its_bounds() {
         // Two literals, then six bytes from two back: the source overlaps the copy.
-        assert_eq!(unpack_lzf(&[1, b'a', b'b', 4 << 5, 1], Some(8)).unwrap(), b"abababab");
-        assert_eq!(unpack_lzf(&[0, b'a', 7 << 5, 1, 0], None).unwrap(), b"a".repeat(11));
+        assert_eq!(
+            unpack_lzf(&[1, b'a', b'b', 4 << 5, 1], Some(8)).unwrap(),
+            b"abababab"
+        );
+        assert_eq!(
+            unpack_lzf(&[0, b'a', 7 << 5, 1, 0], None).unwrap(),
+            b"a".repeat(11)
+        );
         for bad in [&[5, 1][..], &[4 << 5, 0], &[0, 1, 7 << 5], &[0, 1, 4 << 5]] {
             assert!(unpack_lzf(bad, None).is_err());
         }

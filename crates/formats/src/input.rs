@@ -24,7 +24,9 @@ impl Input {
     /// The lower-case extension, without the dot; empty when there is none.
     pub(crate) fn extension(&self) -> String {
         let last = self.name.rsplit(['/', '\\']).next().unwrap_or_default();
-        last.rsplit_once('.').map(|(_, ext)| ext.to_ascii_lowercase()).unwrap_or_default()
+        last.rsplit_once('.')
+            .map(|(_, ext)| ext.to_ascii_lowercase())
+            .unwrap_or_default()
     }
 }
 
@@ -42,16 +44,33 @@ pub(crate) struct Context {
 impl Context {
     /// For a file of `len` bytes.
     pub(crate) fn new(limits: Limits, cache: Arc<Cache>, len: u64) -> Self {
-        let budget = Arc::new(Budget::new(limits.inflate_free.max(len.saturating_mul(limits.inflate_ratio))));
-        Self { limits, cache, depth: 0, budget }
+        let budget = Arc::new(Budget::new(
+            limits
+                .inflate_free
+                .max(len.saturating_mul(limits.inflate_ratio)),
+        ));
+        Self {
+            limits,
+            cache,
+            depth: 0,
+            budget,
+        }
     }
 
     /// For what lies inside an archive; refused when it lies too deep.
     pub(crate) fn inside(&self) -> Result<Self, Fault> {
         if self.depth >= self.limits.depth {
-            return Err(Fault::Limit { what: format!("archives inside archives are read {} deep", self.limits.depth) });
+            return Err(Fault::Limit {
+                what: format!(
+                    "archives inside archives are read {} deep",
+                    self.limits.depth
+                ),
+            });
         }
-        Ok(Self { depth: self.depth + 1, ..self.clone() })
+        Ok(Self {
+            depth: self.depth + 1,
+            ..self.clone()
+        })
     }
 }
 
@@ -64,12 +83,19 @@ pub(crate) struct Budget {
 
 impl Budget {
     fn new(total: u64) -> Self {
-        Self { total, left: AtomicU64::new(total) }
+        Self {
+            total,
+            left: AtomicU64::new(total),
+        }
     }
 
     /// Takes `bytes` for `what`, before they are unpacked.
     pub(crate) fn take(&self, what: &str, bytes: u64) -> Result<(), Fault> {
-        let taken = self.left.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        let taken = self
+            .left
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |left| {
+                left.checked_sub(bytes)
+            });
         taken.map(|_| ()).map_err(|left| Fault::Bomb {
             what: format!("`{what}` unpacks to {bytes} bytes, {left} are left of the {} this file may unpack to", self.total),
         })

@@ -49,7 +49,11 @@ mod tests {
     use std::sync::Arc;
 
     pub(crate) fn input(name: &str, bytes: Vec<u8>) -> Input {
-        Input { name: name.to_owned(), path: None, bytes: bytes.into() }
+        Input {
+            name: name.to_owned(),
+            path: None,
+            bytes: bytes.into(),
+        }
     }
 
     pub(crate) fn context() -> Context {

@@ -63,7 +63,10 @@ fn read_small(mut file: File, len: u64) -> io::Result<Bytes> {
 fn open_regular(path: &Path) -> io::Result<File> {
     refuse_irregular(&std::fs::metadata(path)?)?;
     // Not blocking: should the path have become a FIFO since, opening it must not wait for a writer.
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
     refuse_irregular(&file.metadata()?)?;
     Ok(file)
 }
@@ -103,12 +106,19 @@ impl Guarded {
         let map = unsafe { memmap2::MmapOptions::new().map(file)? };
         let slot = Slot::take(map.as_ptr() as usize, map.len())
             .ok_or_else(|| io::Error::other(format!("more than {SLOTS} files are open at once")))?;
-        Ok(Self { map, slot, file: path.to_owned(), identity: (metadata.dev(), metadata.ino()) })
+        Ok(Self {
+            map,
+            slot,
+            file: path.to_owned(),
+            identity: (metadata.dev(), metadata.ino()),
+        })
     }
 
     fn shorter_now(&self) -> bool {
         // By path, not by an open descriptor: a folder of 5,000 files must not need 5,000 descriptors.
-        std::fs::metadata(&self.file).is_ok_and(|now| (now.dev(), now.ino()) == self.identity && now.len() < self.map.len() as u64)
+        std::fs::metadata(&self.file).is_ok_and(|now| {
+            (now.dev(), now.ino()) == self.identity && now.len() < self.map.len() as u64
+        })
     }
 }
 
@@ -119,7 +129,9 @@ impl Storage for Guarded {
 
     fn check(&self) -> Result<(), Shrunk> {
         if TABLE[self.slot].cut.load(Ordering::Acquire) || self.shorter_now() {
-            return Err(Shrunk { file: self.file.display().to_string() });
+            return Err(Shrunk {
+                file: self.file.display().to_string(),
+            });
         }
         Ok(())
     }
@@ -151,14 +163,21 @@ struct Slot {
 
 impl Slot {
     const fn empty() -> Self {
-        Self { start: AtomicUsize::new(0), len: AtomicUsize::new(0), cut: AtomicBool::new(false) }
+        Self {
+            start: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            cut: AtomicBool::new(false),
+        }
     }
 
     fn take(start: usize, len: usize) -> Option<usize> {
         let first = NEXT.load(Ordering::Relaxed);
         let index = (0..SLOTS).map(|i| (first + i) % SLOTS).find(|i| {
             let slot = &TABLE[*i].start;
-            slot.load(Ordering::Relaxed) == 0 && slot.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            slot.load(Ordering::Relaxed) == 0
+                && slot
+                    .compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
         })?;
         let slot = &TABLE[index];
         slot.len.store(len, Ordering::Relaxed);
@@ -190,7 +209,10 @@ fn install() {
         // SAFETY: plain system calls on memory of our own; the old action is leaked on purpose, the handler lives as
         // long as the process.
         unsafe {
-            PAGE.store(usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(4096), Ordering::Relaxed);
+            PAGE.store(
+                usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(4096),
+                Ordering::Relaxed,
+            );
             let mut previous: Box<libc::sigaction> = Box::new(std::mem::zeroed());
             libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut *previous);
             PREVIOUS.store(Box::into_raw(previous), Ordering::Release);
@@ -204,7 +226,11 @@ fn install() {
 }
 
 /// Async-signal-safe: atomics, `mmap` and `sigaction` only, and `errno` is left as it was.
-extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_sigbus(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
     // SAFETY: the kernel hands a valid `info` to a handler with SA_SIGINFO; errno is this thread's own.
     unsafe {
         let errno = libc::__errno_location();
@@ -223,7 +249,10 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 /// Only for an address that just faulted.
 unsafe fn paper_over(address: usize) -> bool {
     let used = USED.load(Ordering::Acquire);
-    let Some((slot, end)) = TABLE[..used].iter().find_map(|slot| Some((slot, slot.end_if_inside(address)?))) else {
+    let Some((slot, end)) = TABLE[..used]
+        .iter()
+        .find_map(|slot| Some((slot, slot.end_if_inside(address)?)))
+    else {
         return false;
     };
     slot.cut.store(true, Ordering::Release);
@@ -260,7 +289,8 @@ unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
                 }
             }
             handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
-                let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = std::mem::transmute(handler);
+                let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                    std::mem::transmute(handler);
                 handler(signal, info, context);
             }
             handler => {
@@ -291,7 +321,10 @@ mod tests {
         file.as_file().set_len(4096).unwrap();
         // Every page: those that are left, the one that faults, those after it.
         assert_eq!(bytes.iter().map(|b| u64::from(*b)).sum::<u64>(), 7 * 4096);
-        assert_eq!(bytes.check().unwrap_err().file, file.path().display().to_string());
+        assert_eq!(
+            bytes.check().unwrap_err().file,
+            file.path().display().to_string()
+        );
     }
 
     #[test]
@@ -299,14 +332,20 @@ mod tests {
         let file = file_of(20_000);
         let bytes = map_file(file.path()).unwrap();
         file.as_file().set_len(19_999).unwrap();
-        assert_eq!(bytes[19_999], 0, "the page is still there, its end is zeros");
+        assert_eq!(
+            bytes[19_999], 0,
+            "the page is still there, its end is zeros"
+        );
         bytes.check().unwrap_err();
     }
 
     #[test]
     fn a_cut_of_one_map_leaves_the_others_alone() {
         let (cut, whole) = (file_of(1 << 16), file_of(1 << 16));
-        let (a, b) = (map_file(cut.path()).unwrap(), map_file(whole.path()).unwrap());
+        let (a, b) = (
+            map_file(cut.path()).unwrap(),
+            map_file(whole.path()).unwrap(),
+        );
         cut.as_file().set_len(0).unwrap();
         assert_eq!((a[0], b[0]), (0, 7));
         a.check().unwrap_err();
@@ -329,12 +368,20 @@ mod tests {
     fn empty_files_and_folders_and_pipes() {
         assert_eq!(map_file(file_of(0).path()).unwrap().len(), 0);
         let dir = tempfile::tempdir().unwrap();
-        assert!(map_file(dir.path()).unwrap_err().to_string().contains("folder"));
+        assert!(
+            map_file(dir.path())
+                .unwrap_err()
+                .to_string()
+                .contains("folder")
+        );
         let fifo = dir.path().join("fifo");
         let name = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
         // SAFETY: a NUL-terminated path.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-        assert!(map_file(&fifo).unwrap_err().to_string().contains("pipe"), "refused, not waited for");
+        assert!(
+            map_file(&fifo).unwrap_err().to_string().contains("pipe"),
+            "refused, not waited for"
+        );
     }
 
     #[test]

@@ -26,7 +26,9 @@ fn split_extension(path: &str) -> Option<(&str, &str)> {
 
 /// The lower-case extension of a path; empty when there is none.
 pub(crate) fn extension(path: &str) -> String {
-    split_extension(path).map(|(_, ext)| ext.to_ascii_lowercase()).unwrap_or_default()
+    split_extension(path)
+        .map(|(_, ext)| ext.to_ascii_lowercase())
+        .unwrap_or_default()
 }
 
 /// The file's name without folders and extension: what a bare tensor is called.
@@ -48,7 +50,10 @@ pub(crate) fn escapes(path: &str) -> bool {
 
 /// A member's path with nothing in it that could lead anywhere: no `.`, `..`, drive or leading slash.
 pub(crate) fn tamed(path: &str) -> String {
-    let parts: Vec<&str> = path.split(['/', '\\']).filter(|part| !matches!(*part, "" | "." | "..")).collect();
+    let parts: Vec<&str> = path
+        .split(['/', '\\'])
+        .filter(|part| !matches!(*part, "" | "." | ".."))
+        .collect();
     parts.join("/")
 }
 
@@ -72,12 +77,17 @@ pub(crate) fn rank(path: &str) -> Option<u64> {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         rest[..digits].parse().ok()
     };
-    lower.match_indices("rank").filter_map(|(at, _)| number(at)).last()
+    lower
+        .match_indices("rank")
+        .filter_map(|(at, _)| number(at))
+        .last()
 }
 
 /// The folder that all paths begin with, unless it says which rank wrote them: that is worth keeping.
 pub(crate) fn common_top<'a>(paths: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let mut tops = paths.into_iter().map(|path| path.split_once('/').map(|(top, _)| top));
+    let mut tops = paths
+        .into_iter()
+        .map(|path| path.split_once('/').map(|(top, _)| top));
     let first = tops.next()??;
     (rank(first).is_none() && tops.all(|top| top == Some(first))).then_some(first)
 }
@@ -124,7 +134,10 @@ mod tests {
     #[test]
     fn shards_and_ranks_are_found_in_names() {
         assert_eq!(shard("model-00001-of-00002"), Some(("model", 1)));
-        assert_eq!(shard("shard-00001-model-00001-of-00001"), Some(("shard-00001-model", 1)));
+        assert_eq!(
+            shard("shard-00001-model-00001-of-00001"),
+            Some(("shard-00001-model", 1))
+        );
         assert_eq!(shard("state-of-art"), None);
         assert_eq!(rank("iter_0000100/mp_rank_07/model_optim_rng"), Some(7));
         assert_eq!(rank("TP0_PP0_Rank3_pid123/Pass00000"), Some(3));
@@ -141,7 +154,10 @@ mod tests {
     #[test]
     fn collisions_are_numbered_past_names_that_look_numbered() {
         let mut unique = Unique::default();
-        let given: Vec<String> = ["x", "x#2", "x", "x", "y"].into_iter().map(|name| unique.name(name.to_owned())).collect();
+        let given: Vec<String> = ["x", "x#2", "x", "x", "y"]
+            .into_iter()
+            .map(|name| unique.name(name.to_owned()))
+            .collect();
         assert_eq!(given, ["x", "x#2", "x#3", "x#4", "y"]);
     }
 

@@ -24,8 +24,9 @@ pub(crate) fn recognise(input: &Input) -> bool {
         "npz" => true,
         // A zip of .npy files by its own name is an archive, where a common top folder means nothing.
         "zip" => false,
-        _ => zip_directory::list(&input.bytes)
-            .is_ok_and(|entries| !entries.is_empty() && entries.iter().all(|entry| entry.name.ends_with(".npy"))),
+        _ => zip_directory::list(&input.bytes).is_ok_and(|entries| {
+            !entries.is_empty() && entries.iter().all(|entry| entry.name.ends_with(".npy"))
+        }),
     }
 }
 
@@ -38,7 +39,13 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
         }
         if entry.escapes() && contents.findings.len() < 16 {
             // Harmless here, nothing is ever written; but whoever unpacks it should know. A few names say it all.
-            contents.find(FindingKind::PathEscape, format!("a member is called `{}`", entry.name.chars().take(200).collect::<String>()));
+            contents.find(
+                FindingKind::PathEscape,
+                format!(
+                    "a member is called `{}`",
+                    entry.name.chars().take(200).collect::<String>()
+                ),
+            );
         }
         let Some(name) = entry.name.strip_suffix(".npy").map(str::to_owned) else {
             contents.value(entry.name, Plain::Bytes(entry.unpacked_len));
@@ -68,43 +75,91 @@ fn member(
     let bytes = match entry.method {
         Method::Stored => entry.open(&input.bytes, &context.cache, &context.limits)?,
         Method::Deflated => Bytes::from(first_bytes(&input.bytes, &entry, headers)?),
-        Method::Other(method) => return Err(Fault::Unsupported { what: format!("packed with method {method}") }),
+        Method::Other(method) => {
+            return Err(Fault::Unsupported {
+                what: format!("packed with method {method}"),
+            });
+        }
     };
     let mut header = npy::Header::parse(&bytes, context.limits.rank)?;
     if header.objects {
         let whole = entry.open(&input.bytes, &context.cache, &context.limits)?;
-        let pickle = whole.slice(header.start..whole.len() as u64).ok_or_else(|| Fault::Truncated { what: "the pickle".to_owned() })?;
-        inside(name, npy::objects(&pickle, context, Contents::new("npy"))?, contents);
+        let pickle = whole
+            .slice(header.start..whole.len() as u64)
+            .ok_or_else(|| Fault::Truncated {
+                what: "the pickle".to_owned(),
+            })?;
+        inside(
+            name,
+            npy::objects(&pickle, context, Contents::new("npy"))?,
+            contents,
+        );
         return Ok(None);
     }
     let need = header.byte_len()?;
     let has = entry.unpacked_len.saturating_sub(header.start);
     if has < need {
-        return Err(Fault::Truncated { what: format!("its elements take {need} bytes, {has} are there") });
+        return Err(Fault::Truncated {
+            what: format!("its elements take {need} bytes, {has} are there"),
+        });
     }
     if has > need {
         contents.find(FindingKind::Odd, "a member has bytes after its array");
     }
     let range = header.start..header.start + need;
     if entry.method == Method::Stored {
-        let bytes = bytes.slice(range).ok_or_else(|| Fault::Truncated { what: format!("{need} bytes of elements") })?;
+        let bytes = bytes.slice(range).ok_or_else(|| Fault::Truncated {
+            what: format!("{need} bytes of elements"),
+        })?;
         return header.entry(String::new(), bytes).map(Some);
     }
-    let (dtype, shape) = (header.dtype.expect("byte_len refuses objects"), header.shape.clone());
+    let (dtype, shape) = (
+        header.dtype.expect("byte_len refuses objects"),
+        header.shape.clone(),
+    );
     let meta = header.meta.take();
     let archive = input.bytes.clone();
-    let packed = Packed { archive, entry, header, range, cache: Arc::clone(&context.cache), limits: context.limits };
-    Ok(Some(Entry { name: String::new(), dtype, shape, meta, data: Data::Lazy(Arc::new(packed)) }))
+    let packed = Packed {
+        archive,
+        entry,
+        header,
+        range,
+        cache: Arc::clone(&context.cache),
+        limits: context.limits,
+    };
+    Ok(Some(Entry {
+        name: String::new(),
+        dtype,
+        shape,
+        meta,
+        data: Data::Lazy(Arc::new(packed)),
+    }))
 }
 
 /// What an array of objects holds, under the member's name.
 fn inside(member: &str, objects: Contents, contents: &mut Contents) {
-    let named = |name: &str| if name.is_empty() { member.to_owned() } else { format!("{member}.{name}") };
+    let named = |name: &str| {
+        if name.is_empty() {
+            member.to_owned()
+        } else {
+            format!("{member}.{name}")
+        }
+    };
     for value in objects.values {
         contents.value(named(&value.name), value.value);
     }
-    contents.entries.extend(objects.entries.into_iter().map(|entry| Entry { name: named(&entry.name), ..entry }));
-    contents.skipped.extend(objects.skipped.into_iter().map(|skipped| Skipped { name: named(&skipped.name), ..skipped }));
+    contents
+        .entries
+        .extend(objects.entries.into_iter().map(|entry| Entry {
+            name: named(&entry.name),
+            ..entry
+        }));
+    contents
+        .skipped
+        .extend(objects.skipped.into_iter().map(|skipped| Skipped {
+            name: named(&skipped.name),
+            ..skipped
+        }));
     for finding in objects.findings {
         contents.find(finding.kind, format!("`{member}`: {}", finding.text));
     }
@@ -112,17 +167,31 @@ fn inside(member: &str, objects: Contents, contents: &mut Contents) {
 
 /// Inflates no more than the array's header.
 fn first_bytes(archive: &Bytes, entry: &ZipEntry, budget: &mut u64) -> Result<Vec<u8>, Fault> {
-    let cut = || Fault::Truncated { what: format!("its packed bytes end at {}, the archive at {}", entry.packed.end, archive.len()) };
+    let cut = || Fault::Truncated {
+        what: format!(
+            "its packed bytes end at {}, the archive at {}",
+            entry.packed.end,
+            archive.len()
+        ),
+    };
     let packed = archive.slice(entry.packed.clone()).ok_or_else(cut)?;
     let mut inflater = flate2::read::DeflateDecoder::new(packed.as_slice());
     let mut bytes = Vec::new();
     let mut grow = |bytes: &mut Vec<u8>, upto: u64| {
         let more = upto.saturating_sub(bytes.len() as u64);
-        inflater.by_ref().take(more).read_to_end(bytes).map_err(|e| Fault::CorruptArchive { what: format!("it does not inflate: {e}") })
+        inflater
+            .by_ref()
+            .take(more)
+            .read_to_end(bytes)
+            .map_err(|e| Fault::CorruptArchive {
+                what: format!("it does not inflate: {e}"),
+            })
     };
     grow(&mut bytes, 12)?;
     let length = npy::Header::length(&bytes)?;
-    let limit = || Fault::Limit { what: "the headers of all members inflate far beyond the archive's size".to_owned() };
+    let limit = || Fault::Limit {
+        what: "the headers of all members inflate far beyond the archive's size".to_owned(),
+    };
     *budget = budget.checked_sub(length).ok_or_else(limit)?;
     grow(&mut bytes, length)?;
     Ok(bytes)
@@ -141,9 +210,21 @@ struct Packed {
 impl Lazy for Packed {
     fn view(&self) -> Result<View, ReadError> {
         let decode = |fault: Fault| ReadError::Decode(Box::new(fault));
-        let bytes = self.entry.open(&self.archive, &self.cache, &self.limits).map_err(decode)?;
-        let short = || Fault::Truncated { what: format!("it inflates to {} bytes, {} are needed", bytes.len(), self.range.end) };
-        let elements = bytes.slice(self.range.clone()).ok_or_else(short).map_err(decode)?;
+        let bytes = self
+            .entry
+            .open(&self.archive, &self.cache, &self.limits)
+            .map_err(decode)?;
+        let short = || Fault::Truncated {
+            what: format!(
+                "it inflates to {} bytes, {} are needed",
+                bytes.len(),
+                self.range.end
+            ),
+        };
+        let elements = bytes
+            .slice(self.range.clone())
+            .ok_or_else(short)
+            .map_err(decode)?;
         self.header.view(elements).map_err(decode)
     }
 }
@@ -156,7 +237,10 @@ mod tests {
     use std::io::Write;
 
     fn npy(values: &[u8]) -> Vec<u8> {
-        let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({},), }}", values.len());
+        let header = format!(
+            "{{'descr': '|u1', 'fortran_order': False, 'shape': ({},), }}",
+            values.len()
+        );
         let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
         bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
         bytes.extend_from_slice(header.as_bytes());
@@ -170,13 +254,31 @@ mod tests {
         for (name, deflated, data) in members {
             let packed = match deflated {
                 true => {
-                    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+                    let mut encoder = flate2::write::DeflateEncoder::new(
+                        Vec::new(),
+                        flate2::Compression::default(),
+                    );
                     encoder.write_all(data).unwrap();
                     encoder.finish().unwrap()
                 }
                 false => data.clone(),
             };
-            let mut common = vec![20, 0, 0, 0, if *deflated { 8 } else { 0 }, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            let mut common = vec![
+                20,
+                0,
+                0,
+                0,
+                if *deflated { 8 } else { 0 },
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ];
             common.extend_from_slice(&(packed.len() as u32).to_le_bytes());
             common.extend_from_slice(&(data.len() as u32).to_le_bytes());
             common.extend_from_slice(&(name.len() as u16).to_le_bytes());
@@ -204,9 +306,15 @@ mod tests {
 
     #[test]
     fn stored_and_deflated_members_give_the_same_array() {
-        let bytes = zip(&[("a.npy", false, npy(&[1, 2, 3])), ("d/b.npy", true, npy(&[1, 2, 3]))]);
+        let bytes = zip(&[
+            ("a.npy", false, npy(&[1, 2, 3])),
+            ("d/b.npy", true, npy(&[1, 2, 3])),
+        ]);
         let contents = read(&input("x.npz", bytes), &context()).unwrap();
-        assert!(matches!(contents.entries[0].data, Data::Plain(_)) && matches!(contents.entries[1].data, Data::Lazy(_)));
+        assert!(
+            matches!(contents.entries[0].data, Data::Plain(_))
+                && matches!(contents.entries[1].data, Data::Lazy(_))
+        );
         assert_eq!(contents.entries[1].name, "d/b");
         for entry in &contents.entries {
             assert_eq!(entry.view().unwrap().contiguous().unwrap(), [1, 2, 3]);
@@ -217,15 +325,27 @@ mod tests {
     fn a_bad_member_is_skipped_alone_and_an_empty_archive_is_fine() {
         let mut short = npy(&[1, 2, 3]);
         short.pop();
-        let bytes = zip(&[("a.npy", true, short), ("b.npy", false, b"no".to_vec()), ("c.npy", true, npy(&[9]))]);
+        let bytes = zip(&[
+            ("a.npy", true, short),
+            ("b.npy", false, b"no".to_vec()),
+            ("c.npy", true, npy(&[9])),
+        ]);
         let contents = read(&input("x.npz", bytes), &context()).unwrap();
         assert_eq!((contents.entries.len(), contents.skipped.len()), (1, 2));
-        assert!(read(&input("x.npz", zip(&[])), &context()).unwrap().is_empty());
+        assert!(
+            read(&input("x.npz", zip(&[])), &context())
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
     fn a_name_that_leaves_the_archive_is_said() {
-        let contents = read(&input("x.npz", zip(&[("../../evil.npy", false, npy(&[1]))])), &context()).unwrap();
+        let contents = read(
+            &input("x.npz", zip(&[("../../evil.npy", false, npy(&[1]))])),
+            &context(),
+        )
+        .unwrap();
         assert_eq!(contents.findings[0].kind, FindingKind::PathEscape);
         assert_eq!(contents.entries.len(), 1);
     }
@@ -235,7 +355,10 @@ mod tests {
         let bytes = zip(&[("a.npy", false, npy(&[1]))]);
         assert!(recognise(&input("x.npz", bytes.clone())) && recognise(&input("x", bytes.clone())));
         assert!(!recognise(&input("x.zip", bytes)));
-        assert!(!recognise(&input("x.pt", zip(&[("x/data.pkl", false, vec![])]))));
+        assert!(!recognise(&input(
+            "x.pt",
+            zip(&[("x/data.pkl", false, vec![])])
+        )));
     }
 
     proptest! {

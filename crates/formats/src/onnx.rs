@@ -42,16 +42,34 @@ pub(crate) fn recognise(input: &Input) -> bool {
 fn looks_like_a_model(bytes: &[u8]) -> bool {
     let mut fields = Fields::new(bytes, 0..bytes.len());
     match fields.next() {
-        Some(Ok(Field { number: 1, wire: Wire::Number(version), .. })) if VERSIONS.contains(&version) => {}
+        Some(Ok(Field {
+            number: 1,
+            wire: Wire::Number(version),
+            ..
+        })) if VERSIONS.contains(&version) => {}
         _ => return false,
     }
     for field in fields.take(64) {
         match field {
-            Ok(Field { number: 7, wire: Wire::Bytes(range), cut: false }) => {
-                return Fields::new(bytes, range).take(4).all(|field| field.is_ok_and(|field| (1..=16).contains(&field.number)));
+            Ok(Field {
+                number: 7,
+                wire: Wire::Bytes(range),
+                cut: false,
+            }) => {
+                return Fields::new(bytes, range)
+                    .take(4)
+                    .all(|field| field.is_ok_and(|field| (1..=16).contains(&field.number)));
             }
-            Ok(Field { number: 2..=4 | 6 | 8 | 14 | 20 | 25 | 26, wire: Wire::Bytes(_), cut: false }) => {}
-            Ok(Field { number: 5, wire: Wire::Number(_), .. }) => {}
+            Ok(Field {
+                number: 2..=4 | 6 | 8 | 14 | 20 | 25 | 26,
+                wire: Wire::Bytes(_),
+                cut: false,
+            }) => {}
+            Ok(Field {
+                number: 5,
+                wire: Wire::Number(_),
+                ..
+            }) => {}
             _ => return false,
         }
     }
@@ -73,7 +91,11 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
     while let Some(graph) = reader.graphs.pop() {
         let name = graph.prefix.clone();
         if let Err(fault) = reader.graph(graph) {
-            let name = if name.is_empty() { "graph".to_owned() } else { name };
+            let name = if name.is_empty() {
+                "graph".to_owned()
+            } else {
+                name
+            };
             reader.contents.skip(name, fault);
         }
     }
@@ -137,12 +159,20 @@ impl Reader<'_> {
             let Wire::Bytes(range) = wire else { continue };
             found |= number == 7;
             if cut {
-                let what = format!("the graph is longer than the {} bytes of the file", self.input.bytes.len());
+                let what = format!(
+                    "the graph is longer than the {} bytes of the file",
+                    self.input.bytes.len()
+                );
                 broken = Some(Fault::Truncated { what });
             }
             match number {
                 20 => self.training(range),
-                _ => self.graphs.push(Graph { range, prefix: prefix.to_owned(), depth: 0, nodes }),
+                _ => self.graphs.push(Graph {
+                    range,
+                    prefix: prefix.to_owned(),
+                    depth: 0,
+                    nodes,
+                }),
             }
         }
         if let Some(fault) = broken {
@@ -152,7 +182,9 @@ impl Reader<'_> {
             self.contents.skip("model", fault);
         }
         if !found {
-            return Err(Fault::BadHeader { what: "no graph in it".to_owned() });
+            return Err(Fault::BadHeader {
+                what: "no graph in it".to_owned(),
+            });
         }
         // The last is walked first: the model's own graph.
         self.graphs.sort_by_key(|graph| graph.prefix.is_empty());
@@ -165,9 +197,13 @@ impl Reader<'_> {
         match (number, wire) {
             (1, Wire::Number(version)) => meta.insert("ir_version".into(), (*version).into()),
             (2, Wire::Bytes(range)) => meta.insert("producer_name".into(), self.text(range).into()),
-            (3, Wire::Bytes(range)) => meta.insert("producer_version".into(), self.text(range).into()),
+            (3, Wire::Bytes(range)) => {
+                meta.insert("producer_version".into(), self.text(range).into())
+            }
             (4, Wire::Bytes(range)) => meta.insert("domain".into(), self.text(range).into()),
-            (5, Wire::Number(version)) => meta.insert("model_version".into(), (*version as i64).into()),
+            (5, Wire::Number(version)) => {
+                meta.insert("model_version".into(), (*version as i64).into())
+            }
             (14, Wire::Bytes(range)) => {
                 let (key, value) = self.pair(range.clone());
                 meta.insert(key, value.into())
@@ -194,8 +230,17 @@ impl Reader<'_> {
         let graphs: Vec<_> = self.fields(range).map_while(Result::ok).collect();
         for field in graphs {
             if let (1 | 2, Wire::Bytes(range)) = (field.number, field.wire) {
-                let prefix = if field.number == 1 { "training/initialization" } else { "training/algorithm" };
-                self.graphs.push(Graph { range, prefix: prefix.to_owned(), depth: 0, nodes: 1 });
+                let prefix = if field.number == 1 {
+                    "training/initialization"
+                } else {
+                    "training/algorithm"
+                };
+                self.graphs.push(Graph {
+                    range,
+                    prefix: prefix.to_owned(),
+                    depth: 0,
+                    nodes: 1,
+                });
             }
         }
     }
@@ -203,7 +248,9 @@ impl Reader<'_> {
     fn graph(&mut self, graph: Graph) -> Result<(), Fault> {
         let (nodes, end) = self.initializers(&graph);
         // Nodes come after the initializers, whose names they must not take.
-        nodes.into_iter().try_for_each(|range| self.node(range, &graph))?;
+        nodes
+            .into_iter()
+            .try_for_each(|range| self.node(range, &graph))?;
         end
     }
 
@@ -234,12 +281,23 @@ impl Reader<'_> {
 
     fn initializer(&mut self, range: Range<usize>, graph: &Graph, cut: bool) {
         let (name, tensor) = Tensor::parse(&self.input.bytes, range.clone());
-        let tensor = if cut { tensor.and(Err(Fault::Truncated { what: format!("it ends beyond byte {}", range.end) })) } else { tensor };
+        let tensor = if cut {
+            tensor.and(Err(Fault::Truncated {
+                what: format!("it ends beyond byte {}", range.end),
+            }))
+        } else {
+            tensor
+        };
         if !graph.prefix.is_empty() {
             return self.push(join(&graph.prefix, &name), tensor, None);
         }
         if !self.names.insert(name.clone()) {
-            self.contents.skip(&name, Fault::DuplicateName { what: format!("`{name}`; the first one is listed") });
+            self.contents.skip(
+                &name,
+                Fault::DuplicateName {
+                    what: format!("`{name}`; the first one is listed"),
+                },
+            );
             return;
         }
         self.add(name, tensor, None);
@@ -262,7 +320,9 @@ impl Reader<'_> {
         let (name, values) = Tensor::parse(&bytes, values);
         let name = join(prefix, &name);
         let meta = |part: &str| -> Meta {
-            json!({"layout": "sparse_coo", "part": part, "dims": dims}).as_object().map(|map| Box::new(map.clone()))
+            json!({"layout": "sparse_coo", "part": part, "dims": dims})
+                .as_object()
+                .map(|map| Box::new(map.clone()))
         };
         self.push(format!("{name}.values"), values, meta("values"));
         if let Some(indices) = indices {
@@ -287,9 +347,18 @@ impl Reader<'_> {
         if attributes.is_empty() {
             return Ok(());
         }
-        let named = |range: Option<Range<usize>>| range.map(|range| self.text(&range)).filter(|name| !name.is_empty());
-        let node = Node { name: named(name), output: named(output).unwrap_or_default() };
-        attributes.into_iter().try_for_each(|range| self.attribute(range, graph, &node))
+        let named = |range: Option<Range<usize>>| {
+            range
+                .map(|range| self.text(&range))
+                .filter(|name| !name.is_empty())
+        };
+        let node = Node {
+            name: named(name),
+            output: named(output).unwrap_or_default(),
+        };
+        attributes
+            .into_iter()
+            .try_for_each(|range| self.attribute(range, graph, &node))
     }
 
     fn attribute(&mut self, range: Range<usize>, graph: &Graph, node: &Node) -> Result<(), Fault> {
@@ -308,15 +377,26 @@ impl Reader<'_> {
                 // `g` and `graphs`
                 6 | 11 => {
                     if graph.depth == DEPTH {
-                        return Err(Fault::Limit { what: format!("graphs {DEPTH} deep inside each other") });
+                        return Err(Fault::Limit {
+                            what: format!("graphs {DEPTH} deep inside each other"),
+                        });
                     }
-                    let own = self.fields(range.clone()).map_while(Result::ok).find_map(|field| match (field.number, field.wire) {
-                        (2, Wire::Bytes(range)) => Some(self.text(&range)),
-                        _ => None,
+                    let own = self
+                        .fields(range.clone())
+                        .map_while(Result::ok)
+                        .find_map(|field| match (field.number, field.wire) {
+                            (2, Wire::Bytes(range)) => Some(self.text(&range)),
+                            _ => None,
+                        });
+                    let own = own.filter(|name| !name.is_empty()).unwrap_or_else(|| {
+                        node.name.clone().unwrap_or_else(|| node.output.clone())
                     });
-                    let own =
-                        own.filter(|name| !name.is_empty()).unwrap_or_else(|| node.name.clone().unwrap_or_else(|| node.output.clone()));
-                    self.graphs.push(Graph { range, prefix: join(&graph.prefix, &own), depth: graph.depth + 1, nodes: 1 });
+                    self.graphs.push(Graph {
+                        range,
+                        prefix: join(&graph.prefix, &own),
+                        depth: graph.depth + 1,
+                        nodes: 1,
+                    });
                 }
                 _ => {}
             }
@@ -331,7 +411,11 @@ impl Reader<'_> {
         if self.spent / 4 > self.input.bytes.len() {
             name = name.rsplit('/').next().unwrap_or_default().to_owned();
         }
-        let met = self.collisions.entry(name.clone()).and_modify(|n| *n += 1).or_insert(1);
+        let met = self
+            .collisions
+            .entry(name.clone())
+            .and_modify(|n| *n += 1)
+            .or_insert(1);
         let name = match *met {
             1 if !self.names.contains(&name) => name,
             1 => {
@@ -348,7 +432,13 @@ impl Reader<'_> {
             let dtype = tensor.dtype()?;
             let shape = tensor.shape(self.context.limits.rank)?;
             let data = self.locate(&name, &tensor, dtype, &shape)?;
-            Ok(Entry { name: name.clone(), dtype, shape, meta, data })
+            Ok(Entry {
+                name: name.clone(),
+                dtype,
+                shape,
+                meta,
+                data,
+            })
         });
         match located {
             Ok(entry) => self.contents.entries.push(entry),
@@ -356,22 +446,44 @@ impl Reader<'_> {
                 if let Fault::PathEscape { what } = &fault
                     && self.contents.findings.len() < FINDINGS
                 {
-                    self.contents.find(FindingKind::PathEscape, format!("`{name}` asks for {what}; not followed"));
+                    self.contents.find(
+                        FindingKind::PathEscape,
+                        format!("`{name}` asks for {what}; not followed"),
+                    );
                 }
                 match self.contents.skipped.len().cmp(&BROKEN) {
                     Ordering::Less => self.contents.skip(name, fault),
-                    Ordering::Equal => self.contents.skip("more", Fault::Limit { what: format!("{BROKEN} broken tensors are told") }),
+                    Ordering::Equal => self.contents.skip(
+                        "more",
+                        Fault::Limit {
+                            what: format!("{BROKEN} broken tensors are told"),
+                        },
+                    ),
                     Ordering::Greater => {}
                 }
             }
         }
     }
 
-    fn locate(&mut self, name: &str, tensor: &Tensor, dtype: twinscope_tensor::DType, shape: &Shape) -> Result<Data, Fault> {
-        let overflow = || Fault::Overflow { what: format!("the sizes {shape} have no countable product") };
-        let len = shape.elements().and_then(|elements| dtype.byte_len(elements)).ok_or_else(overflow)?;
+    fn locate(
+        &mut self,
+        name: &str,
+        tensor: &Tensor,
+        dtype: twinscope_tensor::DType,
+        shape: &Shape,
+    ) -> Result<Data, Fault> {
+        let overflow = || Fault::Overflow {
+            what: format!("the sizes {shape} have no countable product"),
+        };
+        let len = shape
+            .elements()
+            .and_then(|elements| dtype.byte_len(elements))
+            .ok_or_else(overflow)?;
         if tensor.external {
-            return self.external.find(&tensor.pairs(&self.input.bytes), len).map(Data::Plain);
+            return self
+                .external
+                .find(&tensor.pairs(&self.input.bytes), len)
+                .map(Data::Plain);
         }
         tensor.data(self.input, self.context, name, dtype, shape, len)
     }

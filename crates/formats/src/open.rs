@@ -62,20 +62,52 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn TensorSource>,
     let name = path.display().to_string();
     if path.as_os_str() == "-" {
         let bytes = stdin::read_stdin(&options.cache).map_err(|failure| piped(failure, path))?;
-        return open_input(&Input { name: stdin::NAME.to_owned(), path: None, bytes }, options);
+        return open_input(
+            &Input {
+                name: stdin::NAME.to_owned(),
+                path: None,
+                bytes,
+            },
+            options,
+        );
     }
     if path.is_dir() {
         let context = Context::new(options.limits, Arc::clone(&options.cache), FOLDER_BYTES);
-        let contents = folder::read(path, &context).map_err(|fault| OpenError::Malformed { file: name.clone(), fault })?;
+        let contents = folder::read(path, &context).map_err(|fault| OpenError::Malformed {
+            file: name.clone(),
+            fault,
+        })?;
         return Ok(Box::new(Source::new(name, contents)));
     }
     if stdin::is_pipe(path) {
-        let bytes = stdin::read_pipe(path, &options.cache).map_err(|failure| piped(failure, path))?;
-        let name = if path.starts_with("/dev") || path.starts_with("/proc") { stdin::NAME.to_owned() } else { name };
-        return open_input(&Input { name, path: None, bytes }, options);
+        let bytes =
+            stdin::read_pipe(path, &options.cache).map_err(|failure| piped(failure, path))?;
+        let name = if path.starts_with("/dev") || path.starts_with("/proc") {
+            stdin::NAME.to_owned()
+        } else {
+            name
+        };
+        return open_input(
+            &Input {
+                name,
+                path: None,
+                bytes,
+            },
+            options,
+        );
     }
-    let bytes = map::map_file(path).map_err(|source| OpenError::Io { path: path.to_owned(), source: suggest(path, source) })?;
-    open_input(&Input { name, path: Some(path.to_owned()), bytes }, options)
+    let bytes = map::map_file(path).map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        source: suggest(path, source),
+    })?;
+    open_input(
+        &Input {
+            name,
+            path: Some(path.to_owned()),
+            bytes,
+        },
+        options,
+    )
 }
 
 /// What a folder's archives may unpack to is not judged by the folder's size, which nobody has measured.
@@ -83,8 +115,14 @@ const FOLDER_BYTES: u64 = 1 << 30;
 
 fn piped(failure: stdin::Failure, path: &Path) -> OpenError {
     match failure {
-        stdin::Failure::Io(source) => OpenError::Io { path: path.to_owned(), source },
-        stdin::Failure::Fault(fault) => OpenError::Malformed { file: path.display().to_string(), fault },
+        stdin::Failure::Io(source) => OpenError::Io {
+            path: path.to_owned(),
+            source,
+        },
+        stdin::Failure::Fault(fault) => OpenError::Malformed {
+            file: path.display().to_string(),
+            fault,
+        },
     }
 }
 
@@ -94,34 +132,85 @@ fn suggest(path: &Path, error: io::Error) -> io::Error {
         return error;
     }
     if let Ok(target) = std::fs::read_link(path) {
-        return io::Error::new(error.kind(), format!("it is a link to `{}`, which does not exist", target.display()));
+        return io::Error::new(
+            error.kind(),
+            format!(
+                "it is a link to `{}`, which does not exist",
+                target.display()
+            ),
+        );
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Some(wanted) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else { return error };
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let Some(wanted) = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+    else {
+        return error;
+    };
     let Ok(siblings) = std::fs::read_dir(folder) else {
-        return io::Error::new(error.kind(), format!("the folder `{}` does not exist", folder.display()));
+        return io::Error::new(
+            error.kind(),
+            format!("the folder `{}` does not exist", folder.display()),
+        );
     };
     let score = |name: &str| {
         let close = strsim::jaro_winkler(&wanted.to_lowercase(), &name.to_lowercase());
-        if name.starts_with(&wanted) || wanted.starts_with(name) { close.max(0.9) } else { close }
+        if name.starts_with(&wanted) || wanted.starts_with(name) {
+            close.max(0.9)
+        } else {
+            close
+        }
     };
-    let names = siblings.flatten().take(10_000).map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let best = names.map(|name| (score(&name), name)).filter(|(score, _)| *score > 0.85).max_by(|a, b| a.0.total_cmp(&b.0));
+    let names = siblings
+        .flatten()
+        .take(10_000)
+        .map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let best = names
+        .map(|name| (score(&name), name))
+        .filter(|(score, _)| *score > 0.85)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
     match best {
-        Some((_, name)) => io::Error::new(error.kind(), format!("no such file; did you mean `{}`?", path.with_file_name(name).display())),
+        Some((_, name)) => io::Error::new(
+            error.kind(),
+            format!(
+                "no such file; did you mean `{}`?",
+                path.with_file_name(name).display()
+            ),
+        ),
         None => io::Error::new(error.kind(), "no such file"),
     }
 }
 
 /// Opens bytes that are no file of their own; `name` stands in for the path.
-pub fn open_bytes(name: &str, bytes: Bytes, options: &OpenOptions) -> Result<Box<dyn TensorSource>, OpenError> {
-    open_input(&Input { name: name.to_owned(), path: None, bytes }, options)
+pub fn open_bytes(
+    name: &str,
+    bytes: Bytes,
+    options: &OpenOptions,
+) -> Result<Box<dyn TensorSource>, OpenError> {
+    open_input(
+        &Input {
+            name: name.to_owned(),
+            path: None,
+            bytes,
+        },
+        options,
+    )
 }
 
 fn open_input(input: &Input, options: &OpenOptions) -> Result<Box<dyn TensorSource>, OpenError> {
-    let context = Context::new(options.limits, Arc::clone(&options.cache), input.bytes.len() as u64);
+    let context = Context::new(
+        options.limits,
+        Arc::clone(&options.cache),
+        input.bytes.len() as u64,
+    );
     let contents = match &options.raw {
-        Some(spec) => crate::raw::read_raw(input, spec).map_err(|fault| OpenError::Malformed { file: input.name.clone(), fault }),
+        Some(spec) => crate::raw::read_raw(input, spec).map_err(|fault| OpenError::Malformed {
+            file: input.name.clone(),
+            fault,
+        }),
         None => read(input, &context),
     };
     // Headers read from a file that was cut short meanwhile are not what it said.
@@ -134,11 +223,22 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, OpenErr
     let format = FORMATS
         .iter()
         .find(|format| (format.recognise)(input))
-        .ok_or_else(|| OpenError::Unrecognised { file: input.name.clone(), found: filekind::describe(&input.bytes) })?;
+        .ok_or_else(|| OpenError::Unrecognised {
+            file: input.name.clone(),
+            found: filekind::describe(&input.bytes),
+        })?;
     // An extension promised a format; what is there may be no such thing at all, which says more than its first bad byte.
-    (format.read)(input, context).map_err(|fault| match filekind::impostor(&input.bytes, &input.extension()) {
-        Some(found) => OpenError::Unrecognised { file: input.name.clone(), found },
-        None => OpenError::Malformed { file: input.name.clone(), fault },
+    (format.read)(input, context).map_err(|fault| {
+        match filekind::impostor(&input.bytes, &input.extension()) {
+            Some(found) => OpenError::Unrecognised {
+                file: input.name.clone(),
+                found,
+            },
+            None => OpenError::Malformed {
+                file: input.name.clone(),
+                fault,
+            },
+        }
     })
 }
 
@@ -171,7 +271,9 @@ impl Source {
             order::sort_by_name(&mut contents.entries, |entry| &entry.name);
             let names = order::Names::of(contents.entries.iter().map(|entry| entry.name.as_str()));
             for value in &mut contents.values {
-                value.after = contents.entries.partition_point(|entry| names.cmp(&entry.name, &value.name).is_lt());
+                value.after = contents
+                    .entries
+                    .partition_point(|entry| names.cmp(&entry.name, &value.name).is_lt());
             }
         }
         let tensors = contents
@@ -181,12 +283,34 @@ impl Source {
                 name: std::mem::take(&mut entry.name),
                 dtype: entry.dtype,
                 shape: entry.shape.clone(),
-                bytes: entry.shape.elements().and_then(|elements| entry.dtype.byte_len(elements)),
+                bytes: entry
+                    .shape
+                    .elements()
+                    .and_then(|elements| entry.dtype.byte_len(elements)),
                 meta: entry.meta.take(),
             })
             .collect();
-        let Contents { format, values, skipped, findings, meta, entries, ordered: _ } = contents;
-        Self { listing: Listing { source, format, tensors, values, skipped, findings, meta }, entries }
+        let Contents {
+            format,
+            values,
+            skipped,
+            findings,
+            meta,
+            entries,
+            ordered: _,
+        } = contents;
+        Self {
+            listing: Listing {
+                source,
+                format,
+                tensors,
+                values,
+                skipped,
+                findings,
+                meta,
+            },
+            entries,
+        }
     }
 }
 

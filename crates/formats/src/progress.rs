@@ -23,8 +23,18 @@ pub(crate) struct Ticker<'a> {
 }
 
 impl<'a> Ticker<'a> {
-    pub(crate) fn new(progress: Option<Arc<dyn Progress>>, what: &'a str, total: Option<u64>) -> Self {
-        Self { progress, what, total, done: 0, last: Instant::now() }
+    pub(crate) fn new(
+        progress: Option<Arc<dyn Progress>>,
+        what: &'a str,
+        total: Option<u64>,
+    ) -> Self {
+        Self {
+            progress,
+            what,
+            total,
+            done: 0,
+            last: Instant::now(),
+        }
     }
 
     pub(crate) fn add(&mut self, bytes: u64) {

@@ -39,15 +39,27 @@ impl FromStr for RawSpec {
     type Err = RawSpecError;
 
     fn from_str(text: &str) -> Result<Self, RawSpecError> {
-        let error = |why: String| RawSpecError { text: text.to_owned(), why };
+        let error = |why: String| RawSpecError {
+            text: text.to_owned(),
+            why,
+        };
         let (rest, offset) = match text.rsplit_once('@') {
-            Some((rest, offset)) => {
-                (rest, offset.trim().parse().map_err(|_| error(format!("the offset `{offset}` is not a whole number")))?)
-            }
+            Some((rest, offset)) => (
+                rest,
+                offset
+                    .trim()
+                    .parse()
+                    .map_err(|_| error(format!("the offset `{offset}` is not a whole number")))?,
+            ),
             None => (text, 0),
         };
         let (dtype, dims) = match rest.split_once('[') {
-            Some((dtype, dims)) => (dtype, dims.trim_end().strip_suffix(']').ok_or_else(|| error("a `]` is missing".to_owned()))?),
+            Some((dtype, dims)) => (
+                dtype,
+                dims.trim_end()
+                    .strip_suffix(']')
+                    .ok_or_else(|| error("a `]` is missing".to_owned()))?,
+            ),
             // Without a shape it is one row of everything.
             None => (rest, "?"),
         };
@@ -55,17 +67,31 @@ impl FromStr for RawSpec {
             Some(name) => (true, name),
             None => (false, dtype.trim().trim_start_matches('<')),
         };
-        let dtype = dtype_by_name(name).ok_or_else(|| error(format!("there is no dtype `{name}`")))?;
+        let dtype =
+            dtype_by_name(name).ok_or_else(|| error(format!("there is no dtype `{name}`")))?;
         let dim = |part: &str| match part.trim() {
             "?" | "-1" => Ok(None),
-            size => size.parse().map(Some).map_err(|_| error(format!("`{size}` is not a size"))),
+            size => size
+                .parse()
+                .map(Some)
+                .map_err(|_| error(format!("`{size}` is not a size"))),
         };
         let dims = dims.trim().trim_end_matches(',');
-        let shape = if dims.is_empty() { Vec::new() } else { dims.split(',').map(dim).collect::<Result<Vec<_>, _>>()? };
+        let shape = if dims.is_empty() {
+            Vec::new()
+        } else {
+            dims.split(',').map(dim).collect::<Result<Vec<_>, _>>()?
+        };
         if shape.iter().filter(|dim| dim.is_none()).count() > 1 {
             return Err(error("only one size can be worked out".to_owned()));
         }
-        Ok(Self { dtype, shape, offset, big_endian, fortran: false })
+        Ok(Self {
+            dtype,
+            shape,
+            offset,
+            big_endian,
+            fortran: false,
+        })
     }
 }
 
@@ -104,23 +130,43 @@ pub(crate) fn read_raw(input: &Input, spec: &RawSpec) -> Result<Contents, Fault>
     let file = input.bytes.len() as u64;
     let left = file
         .checked_sub(spec.offset)
-        .ok_or_else(|| Fault::OutOfBounds { what: format!("the tensor begins at byte {}, the file ends at {file}", spec.offset) })?;
+        .ok_or_else(|| Fault::OutOfBounds {
+            what: format!(
+                "the tensor begins at byte {}, the file ends at {file}",
+                spec.offset
+            ),
+        })?;
     let shape = spec.resolve(left)?;
     let dtype = spec.dtype;
-    let overflow = || Fault::Overflow { what: format!("{shape} of {dtype} has more bytes than can be counted") };
-    let need = shape.elements().and_then(|elements| dtype.byte_len(elements)).ok_or_else(overflow)?;
+    let overflow = || Fault::Overflow {
+        what: format!("{shape} of {dtype} has more bytes than can be counted"),
+    };
+    let need = shape
+        .elements()
+        .and_then(|elements| dtype.byte_len(elements))
+        .ok_or_else(overflow)?;
     if need > left {
         // The description is as likely to be wrong as the file.
-        return Err(Fault::SizeMismatch { what: format!("{shape} of {dtype} takes {need} bytes, {left} follow byte {}", spec.offset) });
+        return Err(Fault::SizeMismatch {
+            what: format!(
+                "{shape} of {dtype} takes {need} bytes, {left} follow byte {}",
+                spec.offset
+            ),
+        });
     }
-    let bytes = input.bytes.slice(spec.offset..spec.offset + need).expect("just compared with the file's length");
+    let bytes = input
+        .bytes
+        .slice(spec.offset..spec.offset + need)
+        .expect("just compared with the file's length");
     let mut view = View::new(dtype, shape.clone(), bytes.clone())?;
     if spec.fortran && shape.rank() > 1 {
         // Read it as its transpose, and turn that around.
         let mut dims = shape.dims().to_vec();
         dims.reverse();
         if dtype.itemsize().is_none() {
-            return Err(Fault::Unsupported { what: format!("{dtype} in Fortran order") });
+            return Err(Fault::Unsupported {
+                what: format!("{dtype} in Fortran order"),
+            });
         }
         let order: Vec<usize> = (0..shape.rank()).rev().collect();
         view = View::new(dtype, dims.into(), bytes)?.permute(&order);
@@ -133,33 +179,73 @@ pub(crate) fn read_raw(input: &Input, spec: &RawSpec) -> Result<Contents, Fault>
 impl RawSpec {
     /// The shape, with the open size worked out from the bytes that are left.
     fn resolve(&self, left: u64) -> Result<Shape, Fault> {
-        let known: Shape = self.shape.iter().flatten().copied().collect::<Vec<u64>>().into();
+        let known: Shape = self
+            .shape
+            .iter()
+            .flatten()
+            .copied()
+            .collect::<Vec<u64>>()
+            .into();
         if known.rank() == self.shape.len() {
             return Ok(known);
         }
-        let row = known.elements().and_then(|elements| self.dtype.byte_len(elements));
+        let row = known
+            .elements()
+            .and_then(|elements| self.dtype.byte_len(elements));
         // Packed types need not fill a byte with one element; then the whole must be counted in elements.
         let open = match (row, self.dtype.packing()) {
-            (Some(row @ 1..), twinscope_tensor::Packing::Bytes(_)) if left.is_multiple_of(row) => left / row,
-            (_, twinscope_tensor::Packing::Bits(bits)) if known.elements().is_some_and(|n| n > 0) => {
-                left.checked_mul(8).map(|all| all / bits as u64 / known.elements().unwrap_or(1)).unwrap_or(0)
+            (Some(row @ 1..), twinscope_tensor::Packing::Bytes(_)) if left.is_multiple_of(row) => {
+                left / row
             }
-            (_, twinscope_tensor::Packing::Block { elements, bytes }) if known.elements().is_some_and(|n| n > 0) => {
-                (left / bytes as u64).saturating_mul(elements as u64) / known.elements().unwrap_or(1)
+            (_, twinscope_tensor::Packing::Bits(bits))
+                if known.elements().is_some_and(|n| n > 0) =>
+            {
+                left.checked_mul(8)
+                    .map(|all| all / bits as u64 / known.elements().unwrap_or(1))
+                    .unwrap_or(0)
+            }
+            (_, twinscope_tensor::Packing::Block { elements, bytes })
+                if known.elements().is_some_and(|n| n > 0) =>
+            {
+                (left / bytes as u64).saturating_mul(elements as u64)
+                    / known.elements().unwrap_or(1)
             }
             _ => {
-                return Err(Fault::SizeMismatch { what: format!("{left} bytes are not a whole number of {known} of {}", self.dtype) });
+                return Err(Fault::SizeMismatch {
+                    what: format!(
+                        "{left} bytes are not a whole number of {known} of {}",
+                        self.dtype
+                    ),
+                });
             }
         };
-        Ok(self.shape.iter().map(|dim| dim.unwrap_or(open)).collect::<Vec<u64>>().into())
+        Ok(self
+            .shape
+            .iter()
+            .map(|dim| dim.unwrap_or(open))
+            .collect::<Vec<u64>>()
+            .into())
     }
 
     fn from_json(text: &[u8]) -> Option<Self> {
         let json: serde_json::Value = serde_json::from_slice(text).ok()?;
         let json = json.as_object()?;
-        let word = |key: &str, default: &'static str| json.get(key).map_or(Some(default), |value| value.as_str());
-        let dim = |dim: &serde_json::Value| if dim.as_i64() == Some(-1) { Some(None) } else { dim.as_u64().map(Some) };
-        let shape: Vec<Option<u64>> = json.get("shape")?.as_array()?.iter().map(dim).collect::<Option<_>>()?;
+        let word = |key: &str, default: &'static str| {
+            json.get(key).map_or(Some(default), |value| value.as_str())
+        };
+        let dim = |dim: &serde_json::Value| {
+            if dim.as_i64() == Some(-1) {
+                Some(None)
+            } else {
+                dim.as_u64().map(Some)
+            }
+        };
+        let shape: Vec<Option<u64>> = json
+            .get("shape")?
+            .as_array()?
+            .iter()
+            .map(dim)
+            .collect::<Option<_>>()?;
         if shape.iter().filter(|dim| dim.is_none()).count() > 1 {
             return None;
         }
@@ -178,7 +264,9 @@ pub(crate) fn recognise(input: &Input) -> bool {
 }
 
 pub(crate) fn read(input: &Input, _context: &Context) -> Result<Contents, Fault> {
-    let spec = sidecar(input).ok_or_else(|| Fault::Missing { what: "the JSON file beside it that gives dtype and shape".to_owned() })?;
+    let spec = sidecar(input).ok_or_else(|| Fault::Missing {
+        what: "the JSON file beside it that gives dtype and shape".to_owned(),
+    })?;
     read_raw(input, &spec)
 }
 
@@ -189,14 +277,16 @@ fn sidecar(input: &Input) -> Option<RawSpec> {
     }
     let mut appended = path.clone().into_os_string();
     appended.push(".json");
-    [path.with_extension("json"), PathBuf::from(appended)].iter().find_map(|beside| {
-        // A pipe would wait for ever, a large file is something else.
-        let facts = std::fs::metadata(beside).ok()?;
-        (facts.is_file() && facts.len() <= MAX_SIDECAR)
-            .then(|| std::fs::read(beside).ok())
-            .flatten()
-            .and_then(|text| RawSpec::from_json(&text))
-    })
+    [path.with_extension("json"), PathBuf::from(appended)]
+        .iter()
+        .find_map(|beside| {
+            // A pipe would wait for ever, a large file is something else.
+            let facts = std::fs::metadata(beside).ok()?;
+            (facts.is_file() && facts.len() <= MAX_SIDECAR)
+                .then(|| std::fs::read(beside).ok())
+                .flatten()
+                .and_then(|text| RawSpec::from_json(&text))
+        })
 }
 
 #[cfg(test)]
@@ -214,7 +304,10 @@ mod tests {
 
     #[test]
     fn a_spec_says_what_the_bytes_are() {
-        assert_eq!(bytes("u8[2,2]@1", &[9, 1, 2, 3, 4, 5]).unwrap(), [1, 2, 3, 4]);
+        assert_eq!(
+            bytes("u8[2,2]@1", &[9, 1, 2, 3, 4, 5]).unwrap(),
+            [1, 2, 3, 4]
+        );
         assert_eq!(bytes(">u16[?]", &[0, 1, 0, 2]).unwrap(), [1, 0, 2, 0]);
         assert_eq!(bytes("float32", &[0; 8]).unwrap().len(), 8);
         assert_eq!(bytes("i16[?,2]@4", &[7; 12]).unwrap().len(), 8);
@@ -224,27 +317,51 @@ mod tests {
 
     #[test]
     fn a_spec_that_makes_no_sense_says_why() {
-        for text in ["", "f33[2]", "f32[2", "f32[a]", "f32[?,?]", "f32[2]@x", "f32[-2]"] {
+        for text in [
+            "", "f33[2]", "f32[2", "f32[a]", "f32[?,?]", "f32[2]@x", "f32[-2]",
+        ] {
             assert!(text.parse::<RawSpec>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn bytes_that_are_not_there_are_refused() {
-        assert!(matches!(bytes("u8[5]", &[1]), Err(Fault::SizeMismatch { .. })));
-        assert!(matches!(bytes("u8[1]@9", &[1]), Err(Fault::OutOfBounds { .. })));
-        assert!(matches!(bytes("u16[?]", &[1, 2, 3]), Err(Fault::SizeMismatch { .. })));
-        assert!(matches!(bytes("u8[?,0]", &[1, 2, 3]), Err(Fault::SizeMismatch { .. })));
-        assert!(matches!(bytes("f64[9223372036854775807,9]", &[1]), Err(Fault::Overflow { .. })));
+        assert!(matches!(
+            bytes("u8[5]", &[1]),
+            Err(Fault::SizeMismatch { .. })
+        ));
+        assert!(matches!(
+            bytes("u8[1]@9", &[1]),
+            Err(Fault::OutOfBounds { .. })
+        ));
+        assert!(matches!(
+            bytes("u16[?]", &[1, 2, 3]),
+            Err(Fault::SizeMismatch { .. })
+        ));
+        assert!(matches!(
+            bytes("u8[?,0]", &[1, 2, 3]),
+            Err(Fault::SizeMismatch { .. })
+        ));
+        assert!(matches!(
+            bytes("f64[9223372036854775807,9]", &[1]),
+            Err(Fault::Overflow { .. })
+        ));
     }
 
     #[test]
     fn a_json_file_beside_the_bytes_describes_them() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("blob.bin");
-        std::fs::write(dir.path().join("blob.json"), r#"{"dtype":"uint8","shape":[2,2],"offset":1,"order":"F"}"#).unwrap();
+        std::fs::write(
+            dir.path().join("blob.json"),
+            r#"{"dtype":"uint8","shape":[2,2],"offset":1,"order":"F"}"#,
+        )
+        .unwrap();
         let mut input = input("blob.bin", vec![0, 1, 2, 3, 4]);
-        assert!(!recognise(&input), "bytes without a path have no neighbours");
+        assert!(
+            !recognise(&input),
+            "bytes without a path have no neighbours"
+        );
         input.path = Some(path);
         assert!(recognise(&input));
         let contents = read(&input, &crate::tests::context()).unwrap();

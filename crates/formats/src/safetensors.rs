@@ -18,38 +18,64 @@ const MAX_HEADER: u64 = 100_000_000;
 const MAX_DEPTH: usize = 64;
 
 /// What others begin with, and no header of ours: as a length it would be beyond what the format allows.
-const OTHERS: [&[u8]; 6] = [b"PK\x03\x04", b"\x93NUMPY", b"GGUF", b"\x89HDF\r\n\x1a\n", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"];
+const OTHERS: [&[u8]; 6] = [
+    b"PK\x03\x04",
+    b"\x93NUMPY",
+    b"GGUF",
+    b"\x89HDF\r\n\x1a\n",
+    b"\x1f\x8b\x08",
+    b"\x28\xb5\x2f\xfd",
+];
 
 pub(crate) fn recognise(input: &Input) -> bool {
     // A file under a wrong name is still what it is.
     let length = header_length(&input.bytes);
-    let other = length.is_some_and(|length| length > MAX_HEADER) && OTHERS.iter().any(|magic| input.bytes.starts_with(magic));
+    let other = length.is_some_and(|length| length > MAX_HEADER)
+        && OTHERS.iter().any(|magic| input.bytes.starts_with(magic));
     if input.extension() == "safetensors" && !other {
         return true;
     }
-    let Some(length) = header_length(&input.bytes) else { return false };
-    let Some(header) = (length <= MAX_HEADER).then(|| input.bytes.get(8..8 + length as usize)).flatten() else { return false };
-    header.starts_with(b"{") && header.ends_with(b"}") | header.ends_with(b" ") && header.contains(&b'"')
+    let Some(length) = header_length(&input.bytes) else {
+        return false;
+    };
+    let Some(header) = (length <= MAX_HEADER)
+        .then(|| input.bytes.get(8..8 + length as usize))
+        .flatten()
+    else {
+        return false;
+    };
+    header.starts_with(b"{")
+        && header.ends_with(b"}") | header.ends_with(b" ")
+        && header.contains(&b'"')
 }
 
 pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> {
     let file = input.bytes.len() as u64;
-    let length =
-        header_length(&input.bytes).ok_or_else(|| Fault::Truncated { what: format!("{file} bytes, a header's length alone takes 8") })?;
+    let length = header_length(&input.bytes).ok_or_else(|| Fault::Truncated {
+        what: format!("{file} bytes, a header's length alone takes 8"),
+    })?;
     if length > MAX_HEADER {
-        return Err(Fault::BadHeader { what: format!("a header of {length} bytes, the format allows {MAX_HEADER}") });
+        return Err(Fault::BadHeader {
+            what: format!("a header of {length} bytes, the format allows {MAX_HEADER}"),
+        });
     }
     let start = 8 + length;
     let header = input
         .bytes
         .get(8..start as usize)
-        .ok_or_else(|| Fault::Truncated { what: format!("the header ends at byte {start}, the file at {file}") })?;
-    let text = std::str::from_utf8(header)
-        .map_err(|e| Fault::BadHeader { what: format!("the header is not UTF-8 at byte {}", 8 + e.valid_up_to()) })?;
+        .ok_or_else(|| Fault::Truncated {
+            what: format!("the header ends at byte {start}, the file at {file}"),
+        })?;
+    let text = std::str::from_utf8(header).map_err(|e| Fault::BadHeader {
+        what: format!("the header is not UTF-8 at byte {}", 8 + e.valid_up_to()),
+    })?;
 
     let mut contents = Contents::new("safetensors");
     if text.starts_with([' ', '\t', '\n', '\r']) {
-        contents.find(FindingKind::Odd, "the header begins with white space, the format wants `{`");
+        contents.find(
+            FindingKind::Odd,
+            "the header begins with white space, the format wants `{`",
+        );
     }
     let table = Table::parse(text, context.limits.rank, &mut contents)?;
     table.list(input, start, &mut contents);
@@ -57,7 +83,9 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
 }
 
 fn header_length(bytes: &[u8]) -> Option<u64> {
-    bytes.first_chunk().map(|length| u64::from_le_bytes(*length))
+    bytes
+        .first_chunk()
+        .map(|length| u64::from_le_bytes(*length))
 }
 
 /// One line of the header, offsets relative to the data.
@@ -115,11 +143,24 @@ impl<'a> Table<'a> {
     fn refuse_duplicates(&mut self, contents: &mut Contents) {
         // Sorted hashes instead of a map: a third of the time, and no input can make it slow.
         let seed = std::hash::RandomState::new().hash_one(0) | 1;
-        let mut hashes: Vec<(u64, usize)> = self.lines.iter().enumerate().map(|(i, line)| (hash(line.name.as_bytes(), seed), i)).collect();
+        let mut hashes: Vec<(u64, usize)> = self
+            .lines
+            .iter()
+            .enumerate()
+            .map(|(i, line)| (hash(line.name.as_bytes(), seed), i))
+            .collect();
         hashes.sort_unstable();
         let mut duplicates = 0u64;
-        for run in hashes.chunk_by_mut(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
-            run.sort_unstable_by(|a, b| self.lines[a.1].name.cmp(&self.lines[b.1].name).then(a.1.cmp(&b.1)));
+        for run in hashes
+            .chunk_by_mut(|a, b| a.0 == b.0)
+            .filter(|run| run.len() > 1)
+        {
+            run.sort_unstable_by(|a, b| {
+                self.lines[a.1]
+                    .name
+                    .cmp(&self.lines[b.1].name)
+                    .then(a.1.cmp(&b.1))
+            });
             for pair in run.windows(2) {
                 if self.lines[pair[0].1].name == self.lines[pair[1].1].name {
                     let what = "the header has it twice, the last one counts".to_owned();
@@ -129,7 +170,9 @@ impl<'a> Table<'a> {
             }
         }
         if duplicates > 0 {
-            let text = format!("names that are in the header twice: {duplicates}; the last one of each counts");
+            let text = format!(
+                "names that are in the header twice: {duplicates}; the last one of each counts"
+            );
             contents.find(FindingKind::Odd, text);
         }
     }
@@ -148,11 +191,22 @@ impl<'a> Table<'a> {
                 }
             };
             let Some(bytes) = input.bytes.slice(start + tensor.begin..start + tensor.end) else {
-                contents.skip(name, Fault::Truncated { what: format!("its bytes end at {}, the data at {data}", tensor.end) });
+                contents.skip(
+                    name,
+                    Fault::Truncated {
+                        what: format!("its bytes end at {}, the data at {data}", tensor.end),
+                    },
+                );
                 continue;
             };
             let Tensor { dtype, shape, .. } = tensor;
-            contents.entries.push(Entry { name: name.into_owned(), dtype, shape, meta: None, data: Data::Plain(bytes) });
+            contents.entries.push(Entry {
+                name: name.into_owned(),
+                dtype,
+                shape,
+                meta: None,
+                data: Data::Plain(bytes),
+            });
         }
     }
 
@@ -161,14 +215,21 @@ impl<'a> Table<'a> {
             if let Ok(Tensor { end, .. }) = line.tensor
                 && end > data
             {
-                line.tensor = Err(Fault::Truncated { what: format!("its bytes end at {end}, the data at {data}") });
+                line.tensor = Err(Fault::Truncated {
+                    what: format!("its bytes end at {end}, the data at {data}"),
+                });
             }
         }
         let mut order: Vec<(u64, u64, usize)> = self
             .lines
             .iter()
             .enumerate()
-            .filter_map(|(i, line)| line.tensor.as_ref().ok().map(|tensor| (tensor.begin, tensor.end, i)))
+            .filter_map(|(i, line)| {
+                line.tensor
+                    .as_ref()
+                    .ok()
+                    .map(|tensor| (tensor.begin, tensor.end, i))
+            })
             .collect();
         order.sort_unstable();
         let (mut covered, mut before) = (0, None);
@@ -176,9 +237,14 @@ impl<'a> Table<'a> {
         for (begin, end, i) in order {
             if begin < covered && begin < end {
                 // Only the beginning: a name can be as long as the header, and be named once for every other tensor.
-                let other: String = before.map(|b: usize| self.lines[b].name.chars().take(80).collect()).unwrap_or_default();
-                self.lines[i].tensor =
-                    Err(Fault::Overlap { what: format!("bytes {begin} to {end} overlap `{other}`, which ends at {covered}") });
+                let other: String = before
+                    .map(|b: usize| self.lines[b].name.chars().take(80).collect())
+                    .unwrap_or_default();
+                self.lines[i].tensor = Err(Fault::Overlap {
+                    what: format!(
+                        "bytes {begin} to {end} overlap `{other}`, which ends at {covered}"
+                    ),
+                });
                 continue;
             }
             if begin > covered {
@@ -191,10 +257,16 @@ impl<'a> Table<'a> {
             return;
         }
         if holes > 0 {
-            contents.find(FindingKind::Odd, format!("{holes} bytes between the tensors belong to none of them"));
+            contents.find(
+                FindingKind::Odd,
+                format!("{holes} bytes between the tensors belong to none of them"),
+            );
         }
         if covered < data {
-            contents.find(FindingKind::Odd, format!("{} bytes after the last tensor", data - covered));
+            contents.find(
+                FindingKind::Odd,
+                format!("{} bytes after the last tensor", data - covered),
+            );
         }
     }
 }
@@ -202,8 +274,15 @@ impl<'a> Table<'a> {
 impl Tensor {
     /// Whether the shape takes exactly the bytes it is given.
     fn fits(&self) -> Result<(), Fault> {
-        let Self { dtype, shape, begin, end } = self;
-        let overflow = || Fault::Overflow { what: format!("the shape {shape} has more elements than can be counted") };
+        let Self {
+            dtype,
+            shape,
+            begin,
+            end,
+        } = self;
+        let overflow = || Fault::Overflow {
+            what: format!("the shape {shape} has more elements than can be counted"),
+        };
         let elements = shape.elements().ok_or_else(overflow)?;
         let bits = match dtype.packing() {
             Packing::Bits(bits) => bits as u64,
@@ -212,14 +291,22 @@ impl Tensor {
         };
         let bits = elements.checked_mul(bits).ok_or_else(overflow)?;
         if bits % 8 != 0 {
-            return Err(Fault::BadShape { what: format!("{shape} of {dtype} is {bits} bits, not whole bytes") });
+            return Err(Fault::BadShape {
+                what: format!("{shape} of {dtype} is {bits} bits, not whole bytes"),
+            });
         }
         if begin > end {
-            return Err(Fault::BadHeader { what: format!("data_offsets run backwards, from {begin} to {end}") });
+            return Err(Fault::BadHeader {
+                what: format!("data_offsets run backwards, from {begin} to {end}"),
+            });
         }
         if end - begin != bits / 8 {
             return Err(Fault::SizeMismatch {
-                what: format!("{shape} of {dtype} takes {} bytes, data_offsets give {}", bits / 8, end - begin),
+                what: format!(
+                    "{shape} of {dtype} takes {} bytes, data_offsets give {}",
+                    bits / 8,
+                    end - begin
+                ),
             });
         }
         Ok(())
@@ -233,8 +320,14 @@ fn hash(name: &[u8], seed: u64) -> u64 {
         (product as u64) ^ (product >> 64) as u64
     };
     let (words, rest) = name.as_chunks::<8>();
-    let state = words.iter().fold(name.len() as u64, |state, word| mix(state, u64::from_le_bytes(*word)));
-    mix(state, rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+    let state = words.iter().fold(name.len() as u64, |state, word| {
+        mix(state, u64::from_le_bytes(*word))
+    });
+    mix(
+        state,
+        rest.iter()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    )
 }
 
 pub(crate) fn dtype(name: &str) -> Option<DType> {
@@ -273,7 +366,9 @@ struct Json<'a> {
 
 impl<'a> Json<'a> {
     fn bad(&self, what: &str) -> Fault {
-        Fault::BadHeader { what: format!("{what} at byte {} of the header", self.at) }
+        Fault::BadHeader {
+            what: format!("{what} at byte {} of the header", self.at),
+        }
     }
 
     fn peek(&self) -> Option<u8> {
@@ -352,7 +447,10 @@ impl<'a> Json<'a> {
     /// Where the run of characters that stand for themselves ends: at a quote or a backslash.
     fn plain_run(&self) -> Result<usize, Fault> {
         let rest = &self.text.as_bytes()[self.at..];
-        let len = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20)).ok_or_else(|| self.bad("a string without an end"))?;
+        let len = rest
+            .iter()
+            .position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))
+            .ok_or_else(|| self.bad("a string without an end"))?;
         if rest[len] < 0x20 {
             return Err(self.bad("a control character in a string"));
         }
@@ -361,7 +459,9 @@ impl<'a> Json<'a> {
 
     fn escape(&mut self) -> Result<char, Fault> {
         self.at += 1;
-        let letter = self.peek().ok_or_else(|| self.bad("an escape without an end"))?;
+        let letter = self
+            .peek()
+            .ok_or_else(|| self.bad("an escape without an end"))?;
         self.at += 1;
         Ok(match letter {
             b'"' => '"',
@@ -375,7 +475,9 @@ impl<'a> Json<'a> {
             b'u' => {
                 let high = self.hex()?;
                 let mut code = u32::from(high);
-                if (0xD800..0xDC00).contains(&high) && self.text.as_bytes()[self.at..].starts_with(b"\\u") {
+                if (0xD800..0xDC00).contains(&high)
+                    && self.text.as_bytes()[self.at..].starts_with(b"\\u")
+                {
                     self.at += 2;
                     let low = self.hex()?;
                     if !(0xDC00..0xE000).contains(&low) {
@@ -390,10 +492,16 @@ impl<'a> Json<'a> {
     }
 
     fn hex(&mut self) -> Result<u16, Fault> {
-        let digits = self.text.as_bytes().get(self.at..self.at + 4).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = self
+            .text
+            .as_bytes()
+            .get(self.at..self.at + 4)
+            .filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
         let digits = digits.ok_or_else(|| self.bad("an escape without four digits"))?;
         self.at += 4;
-        Ok(digits.iter().fold(0, |code, digit| code << 4 | char::from(*digit).to_digit(16).unwrap_or(0) as u16))
+        Ok(digits.iter().fold(0, |code, digit| {
+            code << 4 | char::from(*digit).to_digit(16).unwrap_or(0) as u16
+        }))
     }
 
     /// A whole number that fits 64 bits; a sign, a fraction or an exponent is none.
@@ -405,7 +513,9 @@ impl<'a> Json<'a> {
             value = value
                 .checked_mul(10)
                 .and_then(|value| value.checked_add(u64::from(digit - b'0')))
-                .ok_or_else(|| Fault::Overflow { what: format!("a number beyond 64 bits at byte {start} of the header") })?;
+                .ok_or_else(|| Fault::Overflow {
+                    what: format!("a number beyond 64 bits at byte {start} of the header"),
+                })?;
             self.at += 1;
         }
         if self.at == start || matches!(self.peek(), Some(b'.' | b'e' | b'E')) {
@@ -432,11 +542,20 @@ impl<'a> Json<'a> {
                 return Err(self.bad(&format!("`{key}` a second time")));
             }
         }
-        let missing = |field: &str| Fault::BadHeader { what: format!("`{field}` is missing") };
+        let missing = |field: &str| Fault::BadHeader {
+            what: format!("`{field}` is missing"),
+        };
         let kind = kind.ok_or_else(|| missing("dtype"))?;
-        let dtype = dtype(&kind).ok_or_else(|| Fault::BadDtype { what: format!("`{}`", kind.chars().take(40).collect::<String>()) })?;
+        let dtype = dtype(&kind).ok_or_else(|| Fault::BadDtype {
+            what: format!("`{}`", kind.chars().take(40).collect::<String>()),
+        })?;
         let (begin, end) = offsets.ok_or_else(|| missing("data_offsets"))?;
-        Ok(Tensor { dtype, shape: shape.ok_or_else(|| missing("shape"))?, begin, end })
+        Ok(Tensor {
+            dtype,
+            shape: shape.ok_or_else(|| missing("shape"))?,
+            begin,
+            end,
+        })
     }
 
     fn shape(&mut self, max_rank: usize) -> Result<Shape, Fault> {
@@ -452,7 +571,9 @@ impl<'a> Json<'a> {
             }
             rank += 1;
             if rank > max_rank {
-                return Err(Fault::BadShape { what: format!("more than {max_rank} dimensions") });
+                return Err(Fault::BadShape {
+                    what: format!("more than {max_rank} dimensions"),
+                });
             }
         }
         if more.is_empty() {
@@ -487,8 +608,13 @@ impl<'a> Json<'a> {
                 continue;
             }
             let value = self.string()?.into_owned();
-            if meta.insert(key.clone().into_owned(), value.into()).is_some() {
-                odd.push(format!("`__metadata__.{key}` is there twice; the last one counts"));
+            if meta
+                .insert(key.clone().into_owned(), value.into())
+                .is_some()
+            {
+                odd.push(format!(
+                    "`__metadata__.{key}` is there twice; the last one counts"
+                ));
             }
         }
         // A million oddities are one oddity.
@@ -520,7 +646,9 @@ impl<'a> Json<'a> {
             }
             // Close what ends here, and stop before the next item.
             loop {
-                let Some(&close) = open.last() else { return Ok(()) };
+                let Some(&close) = open.last() else {
+                    return Ok(());
+                };
                 if self.item(close, &mut first)? {
                     if close == b'}' {
                         self.string()?;
@@ -536,15 +664,23 @@ impl<'a> Json<'a> {
 
     fn skip_number(&mut self) -> Result<(), Fault> {
         let start = self.at;
-        while matches!(self.peek(), Some(b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')) {
+        while matches!(
+            self.peek(),
+            Some(b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')
+        ) {
             self.at += 1;
         }
-        self.text[start..self.at].parse::<f64>().map(drop).map_err(|_| self.bad("a broken number"))
+        self.text[start..self.at]
+            .parse::<f64>()
+            .map(drop)
+            .map_err(|_| self.bad("a broken number"))
     }
 
     fn word(&mut self) -> Result<(), Fault> {
         let rest = &self.text.as_bytes()[self.at..];
-        let word = ["true", "false", "null"].iter().find(|word| rest.starts_with(word.as_bytes()));
+        let word = ["true", "false", "null"]
+            .iter()
+            .find(|word| rest.starts_with(word.as_bytes()));
         self.at += word.ok_or_else(|| self.bad("not JSON"))?.len();
         Ok(())
     }
@@ -568,7 +704,11 @@ mod tests {
     }
 
     fn names(contents: &Contents) -> Vec<&str> {
-        contents.entries.iter().map(|entry| entry.name.as_str()).collect()
+        contents
+            .entries
+            .iter()
+            .map(|entry| entry.name.as_str())
+            .collect()
     }
 
     #[test]
@@ -577,14 +717,27 @@ mod tests {
         let contents = open(header, 16).unwrap();
         assert_eq!(names(&contents), ["b", "a"]);
         assert!(contents.skipped.is_empty() && contents.findings.is_empty() && !contents.ordered);
-        assert_eq!(contents.entries[0].view().unwrap().contiguous().unwrap(), &[8, 9, 10, 11, 12, 13, 14, 15]);
+        assert_eq!(
+            contents.entries[0].view().unwrap().contiguous().unwrap(),
+            &[8, 9, 10, 11, 12, 13, 14, 15]
+        );
     }
 
     #[test]
     fn names_are_unescaped() {
-        let contents = open(r#"{"a\ud83d\ude00\n\"\u00e9":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#, 1).unwrap();
+        let contents = open(
+            r#"{"a\ud83d\ude00\n\"\u00e9":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#,
+            1,
+        )
+        .unwrap();
         assert_eq!(names(&contents), ["a😀\n\"é"]);
-        assert!(open(r#"{"\ud83d":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#, 1).is_err());
+        assert!(
+            open(
+                r#"{"\ud83d":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#,
+                1
+            )
+            .is_err()
+        );
     }
 
     #[test]
@@ -605,7 +758,8 @@ mod tests {
             r#"["no object"]"#,
             "null",
         ] {
-            let header = format!(r#"{{"a":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}},"bad":{bad}}}"#);
+            let header =
+                format!(r#"{{"a":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}},"bad":{bad}}}"#);
             let contents = open(&header, 8).unwrap();
             assert_eq!(names(&contents), ["a"], "{bad}");
             assert_eq!(contents.skipped.len(), 1, "{bad}");
@@ -625,7 +779,11 @@ mod tests {
 
     #[test]
     fn holes_and_trailing_bytes_are_found_and_harmless() {
-        let contents = open(r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}"#, 9).unwrap();
+        let contents = open(
+            r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}"#,
+            9,
+        )
+        .unwrap();
         assert_eq!(contents.entries.len(), 1);
         assert_eq!(contents.findings.len(), 2);
     }
@@ -639,8 +797,22 @@ mod tests {
 
     #[test]
     fn broken_json_is_refused() {
-        for header in ["", "{", "[]", r#"{"a"}"#, r#"{"a":}"#, r#"{"a":1,}"#, "{} x", "{\"a\u{1}\":1}", r#"{"a":[1}"#, r#"{"a":tru}"#] {
-            assert!(matches!(open(header, 0), Err(Fault::BadHeader { .. })), "{header}");
+        for header in [
+            "",
+            "{",
+            "[]",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            "{} x",
+            "{\"a\u{1}\":1}",
+            r#"{"a":[1}"#,
+            r#"{"a":tru}"#,
+        ] {
+            assert!(
+                matches!(open(header, 0), Err(Fault::BadHeader { .. })),
+                "{header}"
+            );
         }
         let deep = format!(r#"{{"a":{}}}"#, "[".repeat(200_000));
         assert!(matches!(open(&deep, 0), Err(Fault::BadHeader { .. })));
@@ -651,7 +823,10 @@ mod tests {
         let read = |bytes: Vec<u8>| read(&input("x.safetensors", bytes), &context()).unwrap_err();
         assert!(matches!(read(vec![1, 2]), Fault::Truncated { .. }));
         assert!(matches!(read(vec![0xff; 20]), Fault::BadHeader { .. }));
-        assert!(matches!(read(vec![99, 0, 0, 0, 0, 0, 0, 0, b'{']), Fault::Truncated { .. }));
+        assert!(matches!(
+            read(vec![99, 0, 0, 0, 0, 0, 0, 0, b'{']),
+            Fault::Truncated { .. }
+        ));
     }
 
     proptest! {

@@ -25,20 +25,29 @@ pub(crate) enum Failure {
 }
 
 pub(crate) fn read_stdin(cache: &Cache) -> Result<Bytes, Failure> {
-    let file = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(Failure::Io)?);
+    let file = File::from(
+        io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(Failure::Io)?,
+    );
     let kind = file.metadata().map_err(Failure::Io)?.file_type();
     if kind.is_file() {
         return map::map_open(&file, Path::new("/dev/stdin")).map_err(Failure::Io);
     }
     if kind.is_char_device() && io::IsTerminal::is_terminal(&file) {
-        return Err(Failure::Io(io::Error::new(io::ErrorKind::InvalidInput, "standard input is a terminal; pipe a file into it")));
+        return Err(Failure::Io(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "standard input is a terminal; pipe a file into it",
+        )));
     }
     spool(file, cache)
 }
 
 /// Whether the path is a pipe, to be read once.
 pub(crate) fn is_pipe(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo() || metadata.file_type().is_socket())
+    std::fs::metadata(path)
+        .is_ok_and(|metadata| metadata.file_type().is_fifo() || metadata.file_type().is_socket())
 }
 
 pub(crate) fn read_pipe(path: &Path, cache: &Cache) -> Result<Bytes, Failure> {
@@ -46,5 +55,7 @@ pub(crate) fn read_pipe(path: &Path, cache: &Cache) -> Result<Bytes, Failure> {
 }
 
 fn spool(mut file: File, cache: &Cache) -> Result<Bytes, Failure> {
-    cache.stream(NAME, &mut file, &Bound::none()).map_err(Failure::Fault)
+    cache
+        .stream(NAME, &mut file, &Bound::none())
+        .map_err(Failure::Fault)
 }

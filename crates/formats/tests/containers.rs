@@ -14,15 +14,27 @@ use twinscope_formats::{Cache, Limits, OpenError, OpenOptions, open, open_bytes}
 use twinscope_tensor::TensorSource;
 
 fn options(dir: &Path) -> OpenOptions {
-    OpenOptions { limits: Limits::default(), cache: Arc::new(Cache::new(dir.join("cache"), 1 << 30)), raw: None }
+    OpenOptions {
+        limits: Limits::default(),
+        cache: Arc::new(Cache::new(dir.join("cache"), 1 << 30)),
+        raw: None,
+    }
 }
 
 fn names(source: &dyn TensorSource) -> Vec<&str> {
-    source.listing().tensors.iter().map(|tensor| tensor.name.as_str()).collect()
+    source
+        .listing()
+        .tensors
+        .iter()
+        .map(|tensor| tensor.name.as_str())
+        .collect()
 }
 
 fn npy(values: &[f32]) -> Vec<u8> {
-    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", values.len());
+    let mut header = format!(
+        "{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}",
+        values.len()
+    );
     while (header.len() + 11) % 64 != 0 {
         header.push(' ');
     }
@@ -30,7 +42,9 @@ fn npy(values: &[f32]) -> Vec<u8> {
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
     file.extend((header.len() as u16).to_le_bytes());
     file.extend(header.as_bytes());
-    values.iter().for_each(|value| file.extend(value.to_le_bytes()));
+    values
+        .iter()
+        .for_each(|value| file.extend(value.to_le_bytes()));
     file
 }
 
@@ -114,7 +128,10 @@ fn a_folder_is_listed_by_layer_and_stage() {
     }
     let source = open(&dump, &options(dir.path())).unwrap();
     assert_eq!(names(&*source), ["2_query", "2_post_mlp", "10_query"]);
-    assert_eq!(source.view(0).unwrap().contiguous().unwrap(), 1f32.to_le_bytes());
+    assert_eq!(
+        source.view(0).unwrap().contiguous().unwrap(),
+        1f32.to_le_bytes()
+    );
 }
 
 #[test]
@@ -129,8 +146,16 @@ fn links_out_of_a_folder_are_reported_and_not_followed() {
     symlink(".", dump.join("loop")).unwrap();
     let source = open(&dump, &options(dir.path())).unwrap();
     assert_eq!(names(&*source), ["alias", "x"]);
-    let kinds: Vec<&str> = source.listing().findings.iter().map(|finding| finding.kind.name()).collect();
-    assert!(kinds.contains(&"path_escape") && kinds.contains(&"odd"), "{kinds:?}");
+    let kinds: Vec<&str> = source
+        .listing()
+        .findings
+        .iter()
+        .map(|finding| finding.kind.name())
+        .collect();
+    assert!(
+        kinds.contains(&"path_escape") && kinds.contains(&"odd"),
+        "{kinds:?}"
+    );
 }
 
 #[test]
@@ -153,19 +178,37 @@ fn an_index_does_not_follow_links_out_of_its_folder() {
     fs::create_dir(&model).unwrap();
     fs::write(dir.path().join("secret.npy"), npy(&[1.0])).unwrap();
     symlink("../secret.npy", model.join("shard.npy")).unwrap();
-    fs::write(model.join("m.index.json"), r#"{"weight_map": {"shard": "shard.npy"}}"#).unwrap();
+    fs::write(
+        model.join("m.index.json"),
+        r#"{"weight_map": {"shard": "shard.npy"}}"#,
+    )
+    .unwrap();
     let source = open(&model.join("m.index.json"), &options(dir.path())).unwrap();
     assert_eq!(names(&*source).len(), 0);
     assert!(source.listing().findings[0].kind.is_attack());
-    assert!(source.listing().skipped[0].reason.contains("leaves its folder"), "{:?}", source.listing().skipped);
+    assert!(
+        source.listing().skipped[0]
+            .reason
+            .contains("leaves its folder"),
+        "{:?}",
+        source.listing().skipped
+    );
 }
 
 #[test]
 fn a_file_under_a_wrong_name_is_still_what_it_is() {
     let dir = TempDir::new().unwrap();
-    for (bytes, names_of) in
-        [(npy(&[1.0, 2.0]), vec!["x"]), (zip(&[("a.npy".to_owned(), deflate(&npy(&[1.0])), npy(&[1.0]).len() as u32)]), vec!["a"])]
-    {
+    for (bytes, names_of) in [
+        (npy(&[1.0, 2.0]), vec!["x"]),
+        (
+            zip(&[(
+                "a.npy".to_owned(),
+                deflate(&npy(&[1.0])),
+                npy(&[1.0]).len() as u32,
+            )]),
+            vec!["a"],
+        ),
+    ] {
         let source = open_bytes("x.safetensors", bytes.into(), &options(dir.path())).unwrap();
         assert_eq!(names(&*source), names_of);
     }
@@ -174,7 +217,14 @@ fn a_file_under_a_wrong_name_is_still_what_it_is() {
 #[test]
 fn a_tar_of_torch_files_is_all_of_them() {
     let folder = TempDir::new().unwrap();
-    let file = |name: &str| fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus/pt").join(name)).unwrap();
+    let file = |name: &str| {
+        fs::read(
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../../testdata/corpus/pt")
+                .join(name),
+        )
+        .unwrap()
+    };
     let (first, last) = (file("checkpoint.pt"), file("proto3.pt"));
     let count = |name: &str, bytes: Vec<u8>| {
         let source = open_bytes(name, bytes.into(), &options(folder.path())).unwrap();
@@ -182,20 +232,49 @@ fn a_tar_of_torch_files_is_all_of_them() {
     };
     let both = count("first.pt", first.clone()) + count("last.pt", last.clone());
     let tar = tar(&[("first.pt", &first), ("last.pt", &last)]);
-    assert_eq!([count("both.tar", tar.clone()), count("both.tar.gz", gzip(&tar)), count("both.pt", tar)], [both; 3]);
+    assert_eq!(
+        [
+            count("both.tar", tar.clone()),
+            count("both.tar.gz", gzip(&tar)),
+            count("both.pt", tar)
+        ],
+        [both; 3]
+    );
 }
 
 #[test]
 fn a_hundred_members_may_not_unpack_to_more_than_the_file_is_worth() {
     let dir = TempDir::new().unwrap();
     let zeros = deflate(&vec![0; 40 << 20]);
-    let members: Vec<_> = (0..100).map(|i| (format!("{i}.npy"), zeros.clone(), 40 << 20)).collect();
+    let members: Vec<_> = (0..100)
+        .map(|i| (format!("{i}.npy"), zeros.clone(), 40 << 20))
+        .collect();
     // 4 GB of zeros in 4 MB: each alone is small enough to be free, all together are a bomb.
     let start = Instant::now();
-    let limits = Limits { inflate_ratio: 20, ..Limits::default() };
-    let source = open_bytes("bomb.zip", zip(&members).into(), &OpenOptions { limits, ..options(dir.path()) }).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    let bombs = source.listing().skipped.iter().filter(|skipped| skipped.reason.contains("inflates too far")).count();
+    let limits = Limits {
+        inflate_ratio: 20,
+        ..Limits::default()
+    };
+    let source = open_bytes(
+        "bomb.zip",
+        zip(&members).into(),
+        &OpenOptions {
+            limits,
+            ..options(dir.path())
+        },
+    )
+    .unwrap();
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
+    let bombs = source
+        .listing()
+        .skipped
+        .iter()
+        .filter(|skipped| skipped.reason.contains("inflates too far"))
+        .count();
     assert!(bombs >= 95, "{bombs}");
 }
 
@@ -203,10 +282,29 @@ fn a_hundred_members_may_not_unpack_to_more_than_the_file_is_worth() {
 fn archives_in_archives_share_one_budget() {
     let dir = TempDir::new().unwrap();
     let inner = zip(&[("x.npy".to_owned(), deflate(&vec![0; 8 << 20]), 8 << 20)]);
-    let members: Vec<_> = (0..50).map(|i| packed(&format!("{i}.zip"), &inner)).collect();
-    let limits = Limits { inflate_free: 32 << 20, inflate_ratio: 1, ..Limits::default() };
-    let source = open_bytes("nested.zip", zip(&members).into(), &OpenOptions { limits, ..options(dir.path()) }).unwrap();
-    let bombs = source.listing().skipped.iter().filter(|skipped| skipped.reason.contains("this file may unpack to")).count();
+    let members: Vec<_> = (0..50)
+        .map(|i| packed(&format!("{i}.zip"), &inner))
+        .collect();
+    let limits = Limits {
+        inflate_free: 32 << 20,
+        inflate_ratio: 1,
+        ..Limits::default()
+    };
+    let source = open_bytes(
+        "nested.zip",
+        zip(&members).into(),
+        &OpenOptions {
+            limits,
+            ..options(dir.path())
+        },
+    )
+    .unwrap();
+    let bombs = source
+        .listing()
+        .skipped
+        .iter()
+        .filter(|skipped| skipped.reason.contains("this file may unpack to"))
+        .count();
     assert!(bombs >= 46, "{bombs} of 50 refused");
 }
 
@@ -214,9 +312,21 @@ fn archives_in_archives_share_one_budget() {
 fn a_gzip_that_lies_about_its_length_is_still_bounded() {
     let dir = TempDir::new().unwrap();
     let mut packed = gzip(&vec![0; 80 << 20]);
-    let limits = Limits { inflate_free: 16 << 20, ..Limits::default() };
+    let limits = Limits {
+        inflate_free: 16 << 20,
+        ..Limits::default()
+    };
     let refuse = |packed: Vec<u8>| {
-        let error = open_bytes("x.npy.gz", packed.into(), &OpenOptions { limits, ..options(dir.path()) }).map(|_| ()).unwrap_err();
+        let error = open_bytes(
+            "x.npy.gz",
+            packed.into(),
+            &OpenOptions {
+                limits,
+                ..options(dir.path())
+            },
+        )
+        .map(|_| ())
+        .unwrap_err();
         assert!(error.to_string().contains("inflates too far"), "{error}");
         assert!(error.hint().is_some());
     };
@@ -230,7 +340,13 @@ fn a_gzip_that_lies_about_its_length_is_still_bounded() {
 fn pipes_are_spooled() {
     let dir = TempDir::new().unwrap();
     let fifo = dir.path().join("pipe.npy");
-    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
     let writer = {
         let fifo = fifo.clone();
         std::thread::spawn(move || fs::write(fifo, npy(&vec![0.5; 1 << 20])).unwrap())
@@ -239,7 +355,11 @@ fn pipes_are_spooled() {
     writer.join().unwrap();
     assert_eq!(names(&*source), ["pipe"]);
     assert_eq!(source.view(0).unwrap().len(), 1 << 20);
-    assert_eq!(fs::read_dir(dir.path().join("cache")).unwrap().count(), 0, "spill files have no names");
+    assert_eq!(
+        fs::read_dir(dir.path().join("cache")).unwrap().count(),
+        0,
+        "spill files have no names"
+    );
 }
 
 #[test]
@@ -249,10 +369,25 @@ fn a_file_that_shrinks_after_opening_is_an_error_when_read() {
     fs::write(&path, npy(&vec![1.0; 100_000])).unwrap();
     let source = open(&path, &options(dir.path())).unwrap();
     let view = source.view(0).unwrap();
-    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1000).unwrap();
-    let sum: u64 = view.contiguous().unwrap().iter().map(|b| u64::from(*b)).sum();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(1000)
+        .unwrap();
+    let sum: u64 = view
+        .contiguous()
+        .unwrap()
+        .iter()
+        .map(|b| u64::from(*b))
+        .sum();
     assert!(sum < 100_000 * (0x80 + 0x3f), "most of it reads as zeros");
-    assert!(view.check().unwrap_err().to_string().contains("became shorter"));
+    assert!(
+        view.check()
+            .unwrap_err()
+            .to_string()
+            .contains("became shorter")
+    );
 }
 
 #[test]
@@ -260,7 +395,9 @@ fn a_path_that_is_not_there_names_the_one_that_may_be_meant() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("model.safetensors"), b"x").unwrap();
     let say = |name: &str| {
-        let error = open(&dir.path().join(name), &options(dir.path())).map(|_| ()).unwrap_err();
+        let error = open(&dir.path().join(name), &options(dir.path()))
+            .map(|_| ())
+            .unwrap_err();
         assert!(matches!(error, OpenError::Io { .. }) && error.hint().is_some());
         error.to_string()
     };
@@ -274,9 +411,16 @@ fn a_path_that_is_not_there_names_the_one_that_may_be_meant() {
 #[test]
 fn what_is_no_tensor_file_is_called_what_it_is() {
     let dir = TempDir::new().unwrap();
-    let say = |bytes: &[u8]| open_bytes("x.pt", bytes.to_vec().into(), &options(dir.path())).map(|_| ()).unwrap_err();
+    let say = |bytes: &[u8]| {
+        open_bytes("x.pt", bytes.to_vec().into(), &options(dir.path()))
+            .map(|_| ())
+            .unwrap_err()
+    };
     let pointer = say(b"version https://git-lfs.github.com/spec/v1\n");
-    assert!(pointer.to_string().contains("a Git LFS pointer") && pointer.hint().unwrap().contains("git lfs pull"));
+    assert!(
+        pointer.to_string().contains("a Git LFS pointer")
+            && pointer.hint().unwrap().contains("git lfs pull")
+    );
     assert!(say(b"").to_string().contains("an empty file"));
 }
 
@@ -297,13 +441,19 @@ fn survives(name: &str, bytes: Vec<u8>) {
     let dir = TempDir::new().unwrap();
     if let Ok(source) = open_bytes(name, bytes.into(), &options(dir.path())) {
         for i in 0..source.listing().tensors.len() {
-            let _ = source.view(i).map(|view| view.contiguous().map(<[u8]>::len));
+            let _ = source
+                .view(i)
+                .map(|view| view.contiguous().map(<[u8]>::len));
         }
     }
 }
 
 fn sample() -> Vec<u8> {
-    tar(&[("d/0_query.npy", &npy(&[1.0, 2.0])), ("d/x.npy", &npy(&[3.0])), ("d/README", b"text")])
+    tar(&[
+        ("d/0_query.npy", &npy(&[1.0, 2.0])),
+        ("d/x.npy", &npy(&[3.0])),
+        ("d/README", b"text"),
+    ])
 }
 
 proptest! {

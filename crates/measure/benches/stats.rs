@@ -20,26 +20,41 @@ fn main() {
     if std::env::args().any(|arg| arg == "--test") {
         return;
     }
-    let setting = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
-    let gib: f64 = setting("TWINSCOPE_BENCH_GIB", "2").parse().expect("TWINSCOPE_BENCH_GIB is a number of GiB");
-    let rounds: usize = setting("TWINSCOPE_BENCH_ROUNDS", "9").parse().expect("TWINSCOPE_BENCH_ROUNDS is a count");
+    let setting =
+        |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    let gib: f64 = setting("TWINSCOPE_BENCH_GIB", "2")
+        .parse()
+        .expect("TWINSCOPE_BENCH_GIB is a number of GiB");
+    let rounds: usize = setting("TWINSCOPE_BENCH_ROUNDS", "9")
+        .parse()
+        .expect("TWINSCOPE_BENCH_ROUNDS is a count");
     let len = ((gib * 1024.0) as usize).max(1) << 20;
-    println!("{gib} GiB in the page cache, {} threads, {rounds} rounds; GB/s, best (median)", rayon::current_num_threads());
-    println!("{:<6} {:>16} {:>16} {:>16}  floor", "dtype", "sum", "stats", "ratio");
+    println!(
+        "{gib} GiB in the page cache, {} threads, {rounds} rounds; GB/s, best (median)",
+        rayon::current_num_threads()
+    );
+    println!(
+        "{:<6} {:>16} {:>16} {:>16}  floor",
+        "dtype", "sum", "stats", "ratio"
+    );
     for name in setting("TWINSCOPE_BENCH_DTYPES", "f32,bf16").split(',') {
         let dtype = DType::parse(name).unwrap_or_else(|| panic!("`{name}` is not a dtype"));
         let bytes = mapped(dtype, len);
         let views: Vec<View> = (0..len)
             .step_by(SLICE)
             .map(|start| {
-                let part = bytes.slice(start as u64..(start + SLICE).min(len) as u64).expect("inside the file");
+                let part = bytes
+                    .slice(start as u64..(start + SLICE).min(len) as u64)
+                    .expect("inside the file");
                 let elements = (part.len() / dtype.itemsize().expect("whole bytes")) as u64;
                 View::new(dtype, Shape::from([elements]), part).expect("exactly these bytes")
             })
             .collect();
         let (mut sum, mut all) = (Passes::new(views.len()), Passes::new(views.len()));
         for _ in 0..rounds {
-            sum.run(&views, |view| baseline(view.contiguous().expect("row-major")));
+            sum.run(&views, |view| {
+                baseline(view.contiguous().expect("row-major"))
+            });
             all.run(&views, |view| stats(view).expect("the file stays as it is"));
         }
         let (sum, all) = (sum.speed(len), all.speed(len));
@@ -48,9 +63,16 @@ fn main() {
             DType::Bf16 => "0.40",
             _ => "-",
         };
-        let cell = |(best, median): (f64, f64), digits: usize| format!("{best:.digits$} ({median:.digits$})");
+        let cell = |(best, median): (f64, f64), digits: usize| {
+            format!("{best:.digits$} ({median:.digits$})")
+        };
         let ratio = (all.0 / sum.0, all.1 / sum.1);
-        println!("{name:<6} {:>16} {:>16} {:>16}  {floor}", cell(sum, 1), cell(all, 1), cell(ratio, 2));
+        println!(
+            "{name:<6} {:>16} {:>16} {:>16}  {floor}",
+            cell(sum, 1),
+            cell(all, 1),
+            cell(ratio, 2)
+        );
     }
 }
 
@@ -94,5 +116,10 @@ fn mapped(dtype: DType, len: usize) -> Bytes {
 
 /// The bytes summed as f32, whatever they are: as fast as they can be read.
 fn baseline(bytes: &[u8]) -> f32 {
-    bytes.par_chunks(1 << 18).map(sum).collect::<Vec<f32>>().into_iter().sum()
+    bytes
+        .par_chunks(1 << 18)
+        .map(sum)
+        .collect::<Vec<f32>>()
+        .into_iter()
+        .sum()
 }

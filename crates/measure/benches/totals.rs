@@ -22,15 +22,31 @@ fn main() {
     if std::env::args().any(|arg| arg == "--test") {
         return;
     }
-    let setting = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
-    let gib: f64 = setting("TWINSCOPE_BENCH_GIB", "2").parse().expect("TWINSCOPE_BENCH_GIB is a number of GiB");
-    let rounds: usize = setting("TWINSCOPE_BENCH_ROUNDS", "7").parse().expect("TWINSCOPE_BENCH_ROUNDS is a count");
-    let columns: u64 = setting("TWINSCOPE_BENCH_COLUMNS", "1024").parse().expect("TWINSCOPE_BENCH_COLUMNS is a count");
-    let slice: usize = setting("TWINSCOPE_BENCH_SLICE", "64").parse::<usize>().expect("TWINSCOPE_BENCH_SLICE is a number of MiB") << 20;
+    let setting =
+        |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    let gib: f64 = setting("TWINSCOPE_BENCH_GIB", "2")
+        .parse()
+        .expect("TWINSCOPE_BENCH_GIB is a number of GiB");
+    let rounds: usize = setting("TWINSCOPE_BENCH_ROUNDS", "7")
+        .parse()
+        .expect("TWINSCOPE_BENCH_ROUNDS is a count");
+    let columns: u64 = setting("TWINSCOPE_BENCH_COLUMNS", "1024")
+        .parse()
+        .expect("TWINSCOPE_BENCH_COLUMNS is a count");
+    let slice: usize = setting("TWINSCOPE_BENCH_SLICE", "64")
+        .parse::<usize>()
+        .expect("TWINSCOPE_BENCH_SLICE is a number of MiB")
+        << 20;
     let len = ((gib * 1024.0) as usize).max(16) >> 4 << 24;
     tiny();
-    println!("2 x {gib} GiB in the page cache, {} threads, {rounds} rounds; ratio to the sum, best (median)", rayon::current_num_threads());
-    println!("{:<6} {:>20} {:>16} {:>16} {:>16} {:>16}  floor", "dtype", "data", "sum GB/s", "totals GB/s", "ratio", "no profiles");
+    println!(
+        "2 x {gib} GiB in the page cache, {} threads, {rounds} rounds; ratio to the sum, best (median)",
+        rayon::current_num_threads()
+    );
+    println!(
+        "{:<6} {:>20} {:>16} {:>16} {:>16} {:>16}  floor",
+        "dtype", "data", "sum GB/s", "totals GB/s", "ratio", "no profiles"
+    );
     for name in setting("TWINSCOPE_BENCH_DTYPES", "f32,bf16").split(',') {
         let dtype = DType::parse(name).unwrap_or_else(|| panic!("`{name}` is not a dtype"));
         let floor = match dtype {
@@ -52,26 +68,50 @@ fn main() {
                 .step_by(slice)
                 .map(|start| {
                     let part = |bytes: &Bytes| {
-                        let part = bytes.slice(start as u64..(start + slice) as u64).expect("inside the file");
+                        let part = bytes
+                            .slice(start as u64..(start + slice) as u64)
+                            .expect("inside the file");
                         let elements = (part.len() / dtype.itemsize().expect("whole bytes")) as u64;
-                        View::new(dtype, Shape::from([elements / columns, columns]), part).expect("exactly these bytes")
+                        View::new(dtype, Shape::from([elements / columns, columns]), part)
+                            .expect("exactly these bytes")
                     };
                     (part(&reference), part(&candidate))
                 })
                 .collect();
-            let mut passes = [Passes::new(pairs.len()), Passes::new(pairs.len()), Passes::new(pairs.len())];
+            let mut passes = [
+                Passes::new(pairs.len()),
+                Passes::new(pairs.len()),
+                Passes::new(pairs.len()),
+            ];
             for _ in 0..rounds {
                 passes[0].run(&pairs, baseline);
                 for (pass, profiles) in [(1, true), (2, false)] {
-                    let options =
-                        Options { profiles: if profiles { Profiling::Sampled } else { Profiling::Off }, top: 10, tolerance: None };
-                    passes[pass].run(&pairs, |pair| totals(&pair.0, &pair.1, &options).expect("the file stays as it is"));
+                    let options = Options {
+                        profiles: if profiles {
+                            Profiling::Sampled
+                        } else {
+                            Profiling::Off
+                        },
+                        top: 10,
+                        tolerance: None,
+                    };
+                    passes[pass].run(&pairs, |pair| {
+                        totals(&pair.0, &pair.1, &options).expect("the file stays as it is")
+                    });
                 }
             }
             let [sum, all, bare] = passes.map(|pass| pass.speed(2 * len));
-            let cell = |(best, median): (f64, f64), digits: usize| format!("{best:.digits$} ({median:.digits$})");
+            let cell = |(best, median): (f64, f64), digits: usize| {
+                format!("{best:.digits$} ({median:.digits$})")
+            };
             let ratio = |of: (f64, f64)| cell((of.0 / sum.0, of.1 / sum.1), 2);
-            println!("{name:<6} {data:>20} {:>16} {:>16} {:>16} {:>16}  {floor}", cell(sum, 1), cell(all, 1), ratio(all), ratio(bare));
+            println!(
+                "{name:<6} {data:>20} {:>16} {:>16} {:>16} {:>16}  {floor}",
+                cell(sum, 1),
+                cell(all, 1),
+                ratio(all),
+                ratio(bare)
+            );
         }
     }
 }
@@ -79,16 +119,27 @@ fn main() {
 /// 10,000 pairs of 16 elements.
 fn tiny() {
     let view = |shift: f32| {
-        let bytes: Vec<u8> = (0..16).flat_map(|i| (i as f32 * (1.0 + shift)).to_le_bytes()).collect();
+        let bytes: Vec<u8> = (0..16)
+            .flat_map(|i| (i as f32 * (1.0 + shift)).to_le_bytes())
+            .collect();
         View::new(DType::F32, Shape::from([4, 4]), bytes.into()).expect("exactly these bytes")
     };
     let (reference, candidate) = (view(0.0), view(1e-6));
-    let options = Options { profiles: Profiling::Sampled, top: 10, tolerance: None };
+    let options = Options {
+        profiles: Profiling::Sampled,
+        top: 10,
+        tolerance: None,
+    };
     let start = Instant::now();
     for _ in 0..10_000 {
-        std::hint::black_box(totals(&reference, &candidate, &options).expect("memory stays as it is"));
+        std::hint::black_box(
+            totals(&reference, &candidate, &options).expect("memory stays as it is"),
+        );
     }
-    println!("10,000 pairs of 16 elements: {:.2} us each", start.elapsed().as_secs_f64() * 100.0);
+    println!(
+        "10,000 pairs of 16 elements: {:.2} us each",
+        start.elapsed().as_secs_f64() * 100.0
+    );
 }
 
 /// What the candidate has and the reference does not.
@@ -143,12 +194,21 @@ fn mapped(dtype: DType, len: usize, noise: Noise) -> Bytes {
     let touched: u64 = map.chunks(4096).map(|page| u64::from(page[0])).sum();
     std::hint::black_box(touched);
     let whole = map.len() as u64;
-    Bytes::new(Arc::new(Mapped(map))).slice(HEADER as u64..whole).expect("inside the file")
+    Bytes::new(Arc::new(Mapped(map)))
+        .slice(HEADER as u64..whole)
+        .expect("inside the file")
 }
 
 /// The bytes summed as f32, whatever they are: as fast as they can be read.
 fn baseline(pair: &(View, View)) -> f32 {
-    let bytes =
-        |view: &View| -> f32 { view.contiguous().expect("row-major").par_chunks(1 << 18).map(sum).collect::<Vec<f32>>().into_iter().sum() };
+    let bytes = |view: &View| -> f32 {
+        view.contiguous()
+            .expect("row-major")
+            .par_chunks(1 << 18)
+            .map(sum)
+            .collect::<Vec<f32>>()
+            .into_iter()
+            .sum()
+    };
     bytes(&pair.0) + bytes(&pair.1)
 }

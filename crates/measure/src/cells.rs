@@ -20,12 +20,34 @@ pub fn cells(reference: &dyn Operand, candidate: &dyn Operand) -> Result<Vec<Cel
     reader.check()?;
     let per = reader.per();
     let one = |nth: usize| {
-        let [r, c, difference] = [Which::Reference, Which::Candidate, Which::Difference].map(|which| reader.numbers(which)[nth]);
-        let relative =
-            (r.is_finite() && c.is_finite()).then(|| if difference == 0.0 { 0.0 } else { difference.abs() / r.abs().max(c.abs()) });
-        Cell { difference, relative, ulp: reader.ulp(nth) }
+        let [r, c, difference] = [Which::Reference, Which::Candidate, Which::Difference]
+            .map(|which| reader.numbers(which)[nth]);
+        let relative = (r.is_finite() && c.is_finite()).then(|| {
+            if difference == 0.0 {
+                0.0
+            } else {
+                difference.abs() / r.abs().max(c.abs())
+            }
+        });
+        Cell {
+            difference,
+            relative,
+            ulp: reader.ulp(nth),
+        }
     };
-    let larger = |a: Cell, b: Cell| if b.difference.is_nan() || b.difference.abs() > a.difference.abs() { b } else { a };
+    let larger = |a: Cell, b: Cell| {
+        if b.difference.is_nan() || b.difference.abs() > a.difference.abs() {
+            b
+        } else {
+            a
+        }
+    };
     let elements = reader.numbers(Which::Difference).len() / per;
-    Ok((0..elements).map(|element| (1..per).map(|i| one(element * per + i)).fold(one(element * per), larger)).collect())
+    Ok((0..elements)
+        .map(|element| {
+            (1..per)
+                .map(|i| one(element * per + i))
+                .fold(one(element * per), larger)
+        })
+        .collect())
 }

@@ -20,13 +20,19 @@ impl Double {
     pub(crate) fn sum(a: f64, b: f64) -> Self {
         let hi = a + b;
         let tail = hi - a;
-        Self { hi, lo: (a - (hi - tail)) + (b - tail) }
+        Self {
+            hi,
+            lo: (a - (hi - tail)) + (b - tail),
+        }
     }
 
     /// `a * b` with nothing lost, short of over- and underflow.
     pub(crate) fn product(a: f64, b: f64) -> Self {
         let hi = a * b;
-        Self { hi, lo: a.mul_add(b, -hi) }
+        Self {
+            hi,
+            lo: a.mul_add(b, -hi),
+        }
     }
 
     pub(crate) fn plus(self, other: Self) -> Self {
@@ -35,7 +41,10 @@ impl Double {
     }
 
     pub(crate) fn minus(self, other: Self) -> Self {
-        self.plus(Self { hi: -other.hi, lo: -other.lo })
+        self.plus(Self {
+            hi: -other.hi,
+            lo: -other.lo,
+        })
     }
 
     /// `self - other`, rounded once, where `self` is an integer of at most 64 bits: 0 only when they are equal. What `lo` holds of such
@@ -47,7 +56,10 @@ impl Double {
 
     /// Multiplied by a power of two.
     pub(crate) fn scaled(self, power: f64) -> Self {
-        Self { hi: self.hi * power, lo: self.lo * power }
+        Self {
+            hi: self.hi * power,
+            lo: self.lo * power,
+        }
     }
 
     /// The quotient; exact when it fits one `f64`, which keeps the mean of equal numbers that number.
@@ -66,7 +78,10 @@ impl From<i128> for Double {
     fn from(value: i128) -> Self {
         // What `hi` leaves of an integer of at most 106 bits fits `lo`; larger ones (no tensor has them) are rounded.
         let hi = value as f64;
-        Self { hi, lo: value.wrapping_sub(hi as i128) as f64 }
+        Self {
+            hi,
+            lo: value.wrapping_sub(hi as i128) as f64,
+        }
     }
 }
 
@@ -78,7 +93,12 @@ mod tests {
     fn what_one_f64_would_lose_is_kept() {
         let sum = Double::sum(1e16, 1.0);
         assert_eq!(sum.minus(Double::new(1e16)).value(), 1.0);
-        assert_eq!(Double::from(i128::from(u64::MAX)).minus(Double::new(2f64.powi(64))).value(), -1.0);
+        assert_eq!(
+            Double::from(i128::from(u64::MAX))
+                .minus(Double::new(2f64.powi(64)))
+                .value(),
+            -1.0
+        );
     }
 
     #[test]

@@ -3,11 +3,19 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 pub(crate) fn serialize<S: Serializer>(number: &f64, to: S) -> Result<S::Ok, S::Error> {
-    if to.is_human_readable() { format!("{number:?}").serialize(to) } else { number.serialize(to) }
+    if to.is_human_readable() {
+        format!("{number:?}").serialize(to)
+    } else {
+        number.serialize(to)
+    }
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    if from.is_human_readable() { String::deserialize(from)?.parse().map_err(D::Error::custom) } else { f64::deserialize(from) }
+    if from.is_human_readable() {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    } else {
+        f64::deserialize(from)
+    }
 }
 
 /// The same of what may not be there.
@@ -33,11 +41,16 @@ pub(crate) mod two {
     #[derive(Serialize, Deserialize)]
     struct Numbers(#[serde(with = "super")] f64, #[serde(with = "super")] f64);
 
-    pub(crate) fn serialize<S: Serializer>(numbers: &Option<[f64; 2]>, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        numbers: &Option<[f64; 2]>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         numbers.map(|[a, b]| Numbers(a, b)).serialize(to)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<[f64; 2]>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<[f64; 2]>, D::Error> {
         Ok(Option::<Numbers>::deserialize(from)?.map(|Numbers(a, b)| [a, b]))
     }
 }

@@ -19,7 +19,13 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    pub(crate) const NOTHING: Self = Self { sum: 0.0, squares: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY, zeros: 0 };
+    pub(crate) const NOTHING: Self = Self {
+        sum: 0.0,
+        squares: 0.0,
+        min: f64::INFINITY,
+        max: f64::NEG_INFINITY,
+        zeros: 0,
+    };
 
     pub(crate) fn add(&mut self, other: &Self) {
         self.sum += other.sum;
@@ -48,7 +54,13 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    pub(crate) const EMPTY: Self = Self { sum: [0.0; LANES], squares: [0.0; LANES], min: f64::INFINITY, max: f64::NEG_INFINITY, zeros: 0 };
+    pub(crate) const EMPTY: Self = Self {
+        sum: [0.0; LANES],
+        squares: [0.0; LANES],
+        min: f64::INFINITY,
+        max: f64::NEG_INFINITY,
+        zeros: 0,
+    };
 
     /// Adds what is left over after whole groups, then the lanes.
     pub(crate) fn finish(mut self, rest: impl Iterator<Item = f64>) -> Sums {
@@ -62,7 +74,13 @@ impl Lanes {
         }
         // A zero is a zero: adding one makes -0 a 0, so that min and max do not depend on which came first.
         let (min, max) = (self.min + 0.0, self.max + 0.0);
-        Sums { sum: tree(self.sum), squares: tree(self.squares), min, max, zeros: self.zeros }
+        Sums {
+            sum: tree(self.sum),
+            squares: tree(self.squares),
+            min,
+            max,
+            zeros: self.zeros,
+        }
     }
 }
 
@@ -74,7 +92,10 @@ pub(crate) struct ShiftedLanes {
 }
 
 impl ShiftedLanes {
-    pub(crate) const EMPTY: Self = Self { sum: [0.0; LANES], squares: [0.0; LANES] };
+    pub(crate) const EMPTY: Self = Self {
+        sum: [0.0; LANES],
+        squares: [0.0; LANES],
+    };
 
     pub(crate) fn finish(mut self, rest: impl Iterator<Item = f64>, shift: f64) -> Shifted {
         for (i, x) in rest.enumerate() {
@@ -82,7 +103,10 @@ impl ShiftedLanes {
             self.sum[lane] += d;
             self.squares[lane] = d.mul_add(d, self.squares[lane]);
         }
-        Shifted { sum: tree(self.sum), squares: tree(self.squares) }
+        Shifted {
+            sum: tree(self.sum),
+            squares: tree(self.squares),
+        }
     }
 }
 
@@ -112,15 +136,27 @@ pub(crate) fn f64s(bytes: &[u8]) -> impl Iterator<Item = f64> {
 }
 
 pub(crate) fn f32s(bytes: &[u8]) -> impl Iterator<Item = f64> {
-    bytes.as_chunks().0.iter().map(|x| f64::from(f32::from_le_bytes(*x)))
+    bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|x| f64::from(f32::from_le_bytes(*x)))
 }
 
 pub(crate) fn f16s(bytes: &[u8]) -> impl Iterator<Item = f64> {
-    bytes.as_chunks().0.iter().map(|x| f16(u16::from_le_bytes(*x)))
+    bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|x| f16(u16::from_le_bytes(*x)))
 }
 
 pub(crate) fn bf16s_in_order(bytes: &[u8]) -> impl Iterator<Item = f64> {
-    bytes.as_chunks().0.iter().map(|x| bf16(u16::from_le_bytes(*x)))
+    bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|x| bf16(u16::from_le_bytes(*x)))
 }
 
 /// In the order the vector loop meets them.
@@ -128,7 +164,8 @@ pub(crate) fn bf16s(bytes: &[u8]) -> impl Iterator<Item = f64> {
     let (groups, rest) = bytes.as_chunks::<{ 2 * LANES }>();
     let paired = groups.iter().flat_map(|group| {
         let all = group.as_chunks::<2>().0;
-        [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15].map(|place: usize| bf16(u16::from_le_bytes(all[place])))
+        [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15]
+            .map(|place: usize| bf16(u16::from_le_bytes(all[place])))
     });
     paired.chain(bf16s_in_order(rest))
 }
@@ -145,5 +182,9 @@ pub(crate) fn f16(bits: u16) -> f64 {
         0x1f => f64::NAN,
         _ => (fraction + 1024.0) * 2f64.powi(i32::from(exponent) - 25),
     };
-    if bits & 0x8000 == 0 { magnitude } else { -magnitude }
+    if bits & 0x8000 == 0 {
+        magnitude
+    } else {
+        -magnitude
+    }
 }

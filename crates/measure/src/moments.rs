@@ -62,7 +62,11 @@ impl Scale {
 
 /// `Σx² - (Σx)²/n`, with one rounding where it cancels.
 fn spread(count: f64, sum: f64, squares: f64) -> f64 {
-    (Double::product(count, squares).minus(Double::product(sum, sum)).value() / count).max(0.0)
+    (Double::product(count, squares)
+        .minus(Double::product(sum, sum))
+        .value()
+        / count)
+        .max(0.0)
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -79,13 +83,23 @@ impl Moments {
     /// `m2 = Σx² - (Σx)²/n` loses as many digits as `Σx²` is larger than `m2`. Up to a factor of 64 that is harmless; beyond it `again(mean)`
     /// sums the numbers less their mean. 8- and 11-bit numbers never need that (`again` is `None`): where they lie so close together
     /// that the difference cancels, their sums and squares are exact, and the difference here is taken exactly.
-    pub(crate) fn of_block(n: usize, sums: &Sums, scale: Scale, again: Option<impl FnOnce(f64) -> Shifted>) -> Self {
+    pub(crate) fn of_block(
+        n: usize,
+        sums: &Sums,
+        scale: Scale,
+        again: Option<impl FnOnce(f64) -> Shifted>,
+    ) -> Self {
         if n == 0 {
             return Self::default();
         }
         let count = n as f64;
         if sums.min == sums.max {
-            return Self { n: n as u64, sum: Double::product(count, sums.min), m2: Double::default(), scale };
+            return Self {
+                n: n as u64,
+                sum: Double::product(count, sums.min),
+                m2: Double::default(),
+                scale,
+            };
         }
         let m2 = spread(count, sums.sum, sums.squares);
         match again {
@@ -93,7 +107,12 @@ impl Moments {
                 let mean = sums.sum / count;
                 Self::of_differences(n, Double::new(mean), again(mean), scale)
             }
-            _ => Self { n: n as u64, sum: Double::new(sums.sum), m2: Double::new(m2), scale },
+            _ => Self {
+                n: n as u64,
+                sum: Double::new(sums.sum),
+                m2: Double::new(m2),
+                scale,
+            },
         }
     }
 
@@ -105,7 +124,12 @@ impl Moments {
         let count = n as f64;
         let shifts = Double::product(count, shift.hi).plus(Double::product(count, shift.lo));
         let m2 = Double::new(spread(count, sums.sum, sums.squares));
-        Self { n: n as u64, sum: shifts.plus(Double::new(sums.sum)), m2, scale }
+        Self {
+            n: n as u64,
+            sum: shifts.plus(Double::new(sums.sum)),
+            m2,
+            scale,
+        }
     }
 
     /// From exact sums of integers of at most 32 bits.
@@ -115,7 +139,12 @@ impl Moments {
         }
         // n·Σx² - (Σx)² fits: a block has far less than 2^31 numbers.
         let spread = n as i128 * squares as i128 - i128::from(sum) * i128::from(sum);
-        Self { n: n as u64, sum: Double::from(i128::from(sum)), m2: Double::from(spread).over(n as f64), scale: Scale::One }
+        Self {
+            n: n as u64,
+            sum: Double::from(i128::from(sum)),
+            m2: Double::from(spread).over(n as f64),
+            scale: Scale::One,
+        }
     }
 
     pub(crate) fn merge(self, other: Self) -> Self {
@@ -138,17 +167,29 @@ impl Moments {
             apart * apart * (na / (na + nb) * nb)
         } else {
             // (mean_b - mean_a)·n_a·n_b, in two factors that stay in range.
-            let times = |sum: Double, n: f64| Double::product(sum.hi, n).plus(Double::new(sum.lo * n));
+            let times =
+                |sum: Double, n: f64| Double::product(sum.hi, n).plus(Double::new(sum.lo * n));
             let apart = times(b.sum, na).minus(times(a.sum, nb)).value();
             apart / (na + nb) * (apart / (na * nb))
         };
-        Self { n: a.n + b.n, sum: a.sum.plus(b.sum), m2: a.m2.plus(b.m2).plus(Double::new(between)), scale }
+        Self {
+            n: a.n + b.n,
+            sum: a.sum.plus(b.sum),
+            m2: a.m2.plus(b.m2).plus(Double::new(between)),
+            scale,
+        }
     }
 
     /// The state of the same numbers seen `times` times each.
     pub(crate) fn repeated(self, times: u64) -> Self {
-        let product = |d: Double| Double::product(d.hi, times as f64).plus(Double::new(d.lo * times as f64));
-        Self { n: self.n.saturating_mul(times), sum: product(self.sum), m2: product(self.m2), scale: self.scale }
+        let product =
+            |d: Double| Double::product(d.hi, times as f64).plus(Double::new(d.lo * times as f64));
+        Self {
+            n: self.n.saturating_mul(times),
+            sum: product(self.sum),
+            m2: product(self.m2),
+            scale: self.scale,
+        }
     }
 
     fn at(self, scale: Scale) -> Self {
@@ -158,7 +199,12 @@ impl Moments {
             (Scale::Small, Scale::Large) => 0.0,
             _ => DOWN,
         };
-        Self { sum: self.sum.scaled(power), m2: self.m2.scaled(power).scaled(power), scale, ..self }
+        Self {
+            sum: self.sum.scaled(power),
+            m2: self.m2.scaled(power).scaled(power),
+            scale,
+            ..self
+        }
     }
 
     fn average(&self) -> Double {
@@ -175,11 +221,16 @@ impl Moments {
     }
 
     pub(crate) fn std(&self) -> Option<f64> {
-        (self.n > 0).then(|| self.scale.multiply((self.m2.value() / self.n as f64).sqrt()))
+        (self.n > 0).then(|| {
+            self.scale
+                .multiply((self.m2.value() / self.n as f64).sqrt())
+        })
     }
 
     fn scaled_squares(&self) -> f64 {
-        self.average().value().mul_add(self.sum.value(), self.m2.value())
+        self.average()
+            .value()
+            .mul_add(self.sum.value(), self.m2.value())
     }
 
     pub(crate) fn norm(&self) -> Option<f64> {
@@ -188,7 +239,8 @@ impl Moments {
 
     /// `Σx²` as `f64` sees it: infinite or 0 when it is out of range.
     pub(crate) fn squares(&self) -> f64 {
-        self.scale.multiply(self.scale.multiply(self.scaled_squares()))
+        self.scale
+            .multiply(self.scale.multiply(self.scaled_squares()))
     }
 
     /// The spread of points whose coordinates are these two: `sqrt(Σ|z - mean|² / n)`.

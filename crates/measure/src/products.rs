@@ -49,7 +49,12 @@ fn dot_plain(x: &[f64], y: &[f64]) -> f64 {
     let (x, y) = (&x[..length], &y[..length]);
     let mut sums = [0.0; LANES];
     let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
-    let rest: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
+    let rest: f64 = xs
+        .remainder()
+        .iter()
+        .zip(ys.remainder())
+        .map(|(x, y)| x * y)
+        .sum();
     for (x, y) in xs.zip(ys) {
         for lane in 0..LANES {
             sums[lane] += x[lane] * y[lane];
@@ -67,7 +72,9 @@ fn dot_plain(x: &[f64], y: &[f64]) -> f64 {
 
 #[inline(always)]
 fn add_times_plain(sums: &mut [f64], factor: f64, values: &[f64]) {
-    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += factor * value);
+    sums.iter_mut()
+        .zip(values)
+        .for_each(|(sum, value)| *sum += factor * value);
 }
 
 #[cfg(test)]
@@ -75,14 +82,21 @@ mod tests {
     use super::*;
 
     fn numbers(count: u32) -> (Vec<f64>, Vec<f64>) {
-        ((0..count).map(|i| f64::from(i) - 3.0).collect(), (0..count).map(|i| f64::from(i * i) + 1.0).collect())
+        (
+            (0..count).map(|i| f64::from(i) - 3.0).collect(),
+            (0..count).map(|i| f64::from(i * i) + 1.0).collect(),
+        )
     }
 
     #[test]
     fn a_dot_product_has_every_term_once_whatever_the_length() {
         for count in 0..140 {
             let (x, y) = numbers(count);
-            assert_eq!(dot(&x, &y), x.iter().zip(&y).map(|(x, y)| x * y).sum::<f64>(), "{count}");
+            assert_eq!(
+                dot(&x, &y),
+                x.iter().zip(&y).map(|(x, y)| x * y).sum::<f64>(),
+                "{count}"
+            );
         }
         assert_eq!(dot(&[1.0, 2.0, 3.0], &[4.0]), 4.0);
     }

@@ -47,19 +47,36 @@ pub fn search(
     let mut at = from.at.min(len);
     let mut read = 0;
     let found = loop {
-        let (start, end) = if from.backwards { (at.saturating_sub(BLOCK), at) } else { (at, (at + BLOCK).min(len)) };
+        let (start, end) = if from.backwards {
+            (at.saturating_sub(BLOCK), at)
+        } else {
+            (at, (at + BLOCK).min(len))
+        };
         if start == end {
-            break Found { at: None, go_on: None };
+            break Found {
+                at: None,
+                go_on: None,
+            };
         }
         if read >= from.most {
-            break Found { at: None, go_on: Some(at) };
+            break Found {
+                at: None,
+                go_on: Some(at),
+            };
         }
         reader.read(start, (end - start) as usize);
         let fits = |number: &f64| wanted.fits(*number);
         let numbers = reader.numbers(which);
-        let nth = if from.backwards { numbers.iter().rposition(fits) } else { numbers.iter().position(fits) };
+        let nth = if from.backwards {
+            numbers.iter().rposition(fits)
+        } else {
+            numbers.iter().position(fits)
+        };
         if let Some(nth) = nth {
-            break Found { at: Some(start + (nth / per) as u64), go_on: None };
+            break Found {
+                at: Some(start + (nth / per) as u64),
+                go_on: None,
+            };
         }
         read += end - start;
         at = if from.backwards { start } else { end };
@@ -86,7 +103,10 @@ mod tests {
     use twinscope_tensor::{DType, Shape, View};
 
     fn view(values: &[f32]) -> View {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
         View::new(DType::F32, Shape::from([values.len() as u64]), bytes.into()).unwrap()
     }
 
@@ -99,16 +119,48 @@ mod tests {
         (values[5], values[70_000]) = (1.0, f32::NAN);
         let candidate = view(&values);
         let find = |at, backwards| {
-            search(&reference, Some(&candidate), Which::Difference, Wanted::Beyond(0.0), From { at, backwards, most: ALL }).unwrap().at
+            search(
+                &reference,
+                Some(&candidate),
+                Which::Difference,
+                Wanted::Beyond(0.0),
+                From {
+                    at,
+                    backwards,
+                    most: ALL,
+                },
+            )
+            .unwrap()
+            .at
         };
-        assert_eq!([find(0, false), find(6, false), find(70_001, false)], [Some(5), Some(70_000), None]);
-        assert_eq!([find(100_000, true), find(70_000, true), find(5, true)], [Some(70_000), Some(5), None]);
+        assert_eq!(
+            [find(0, false), find(6, false), find(70_001, false)],
+            [Some(5), Some(70_000), None]
+        );
+        assert_eq!(
+            [find(100_000, true), find(70_000, true), find(5, true)],
+            [Some(70_000), Some(5), None]
+        );
     }
 
     #[test]
     fn values_ranges_and_what_is_not_finite() {
         let operand = view(&[1.0, f32::NEG_INFINITY, 2.5, f32::NAN]);
-        let find = |wanted| search(&operand, None, Which::Reference, wanted, From { at: 0, backwards: false, most: ALL }).unwrap().at;
+        let find = |wanted| {
+            search(
+                &operand,
+                None,
+                Which::Reference,
+                wanted,
+                From {
+                    at: 0,
+                    backwards: false,
+                    most: ALL,
+                },
+            )
+            .unwrap()
+            .at
+        };
         assert_eq!(find(Wanted::Within(2.0, 3.0)), Some(2));
         assert_eq!(find(Wanted::NotFinite), Some(1));
         assert_eq!(find(Wanted::Nan), Some(3));
@@ -120,10 +172,25 @@ mod tests {
         let mut values = vec![0.0f32; 60_000];
         values[50_000] = 3.0;
         let operand = view(&values);
-        let step =
-            |at| search(&operand, None, Which::Reference, Wanted::Within(3.0, 3.0), From { at, backwards: false, most: 20_000 }).unwrap();
+        let step = |at| {
+            search(
+                &operand,
+                None,
+                Which::Reference,
+                Wanted::Within(3.0, 3.0),
+                From {
+                    at,
+                    backwards: false,
+                    most: 20_000,
+                },
+            )
+            .unwrap()
+        };
         let first = step(0);
         assert_eq!(first.at, None);
-        assert_eq!(step(step(first.go_on.unwrap()).go_on.unwrap_or(40_000)).at, Some(50_000));
+        assert_eq!(
+            step(step(first.go_on.unwrap()).go_on.unwrap_or(40_000)).at,
+            Some(50_000)
+        );
     }
 }

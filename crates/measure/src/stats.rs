@@ -73,7 +73,12 @@ enum Of {
 
 /// Measures a tensor on rayon's current threads.
 pub fn stats(view: &View) -> Result<Stats, ReadError> {
-    let count = view.len() * if view.dtype() == DType::F4E2M1FnX2 { 2 } else { 1 };
+    let count = view.len()
+        * if view.dtype() == DType::F4E2M1FnX2 {
+            2
+        } else {
+            1
+        };
     let (view, times) = in_memory_order(view);
     let of = match view.dtype().kind() {
         Kind::Opaque => Of::Opaque,
@@ -95,9 +100,19 @@ impl Stats {
     pub fn counts(&self) -> Option<Counts> {
         match &self.of {
             Of::Opaque => None,
-            Of::Real(real) => Some(Counts { finite: real.moments.n, ..real.counts }),
-            Of::Ints(ints) => Some(Counts { finite: ints.moments.n, zeros: ints.zeros, ..Counts::default() }),
-            Of::Complex(complex) => Some(Counts { finite: complex.re.n, ..complex.counts }),
+            Of::Real(real) => Some(Counts {
+                finite: real.moments.n,
+                ..real.counts
+            }),
+            Of::Ints(ints) => Some(Counts {
+                finite: ints.moments.n,
+                zeros: ints.zeros,
+                ..Counts::default()
+            }),
+            Of::Complex(complex) => Some(Counts {
+                finite: complex.re.n,
+                ..complex.counts
+            }),
         }
     }
 
@@ -106,7 +121,9 @@ impl Stats {
         match &self.of {
             Of::Opaque => None,
             Of::Real(real) => real.moments.mean().map(Number::Float),
-            Of::Ints(ints) => ints.any(Number::Float(Double::from(ints.sum).over(ints.moments.n as f64).value())),
+            Of::Ints(ints) => ints.any(Number::Float(
+                Double::from(ints.sum).over(ints.moments.n as f64).value(),
+            )),
             Of::Complex(complex) => Some(Number::Complex(complex.re.mean()?, complex.im.mean()?)),
         }
     }
@@ -202,8 +219,16 @@ fn in_memory_order(view: &View) -> (View, u64) {
                 times *= dim;
                 Cut::Index(0)
             }
-            _ if *stride < 0 => Cut::Range { start: dim - 1, step: -1, len: *dim },
-            _ => Cut::Range { start: 0, step: 1, len: *dim },
+            _ if *stride < 0 => Cut::Range {
+                start: dim - 1,
+                step: -1,
+                len: *dim,
+            },
+            _ => Cut::Range {
+                start: 0,
+                step: 1,
+                len: *dim,
+            },
         })
         .collect();
     let view = view.slice(&cuts);
@@ -227,21 +252,34 @@ trait State: Default + Send {
 }
 
 /// `of_block(view, start, count, scratch)` for every block, merged in order.
-fn measure<S: State>(view: &View, of_block: impl Fn(&View, u64, usize, &mut Scratch) -> S + Sync) -> S {
+fn measure<S: State>(
+    view: &View,
+    of_block: impl Fn(&View, u64, usize, &mut Scratch) -> S + Sync,
+) -> S {
     let of_chunk = |scratch: &mut Scratch, chunk: u64| {
         let start = chunk * CHUNK as u64;
         let end = view.len().min(start + CHUNK as u64);
-        tree(start, end, &mut |start, count| of_block(view, start, count, scratch))
+        tree(start, end, &mut |start, count| {
+            of_block(view, start, count, scratch)
+        })
     };
     let chunks = view.len().div_ceil(CHUNK as u64);
     if chunks <= 1 {
-        return if chunks == 0 { S::default() } else { of_chunk(&mut Scratch::default(), 0) };
+        return if chunks == 0 {
+            S::default()
+        } else {
+            of_chunk(&mut Scratch::default(), 0)
+        };
     }
     let mut whole = S::default();
     for first in (0..chunks).step_by(SPAN) {
         let span = (chunks - first).min(SPAN as u64) as usize;
-        let parts: Vec<S> =
-            (0..span).into_par_iter().map_init(Scratch::default, |scratch, i| of_chunk(scratch, first + i as u64)).collect();
+        let parts: Vec<S> = (0..span)
+            .into_par_iter()
+            .map_init(Scratch::default, |scratch, i| {
+                of_chunk(scratch, first + i as u64)
+            })
+            .collect();
         whole = parts.into_iter().fold(whole, S::merge);
     }
     whole
@@ -271,7 +309,12 @@ pub(crate) struct Real {
 
 impl Default for Real {
     fn default() -> Self {
-        Self { counts: Counts::default(), moments: Moments::default(), min: f64::INFINITY, max: f64::NEG_INFINITY }
+        Self {
+            counts: Counts::default(),
+            moments: Moments::default(),
+            min: f64::INFINITY,
+            max: f64::NEG_INFINITY,
+        }
     }
 }
 
@@ -287,15 +330,32 @@ impl State for Real {
 }
 
 impl Real {
-    fn of_block(view: &View, start: u64, count: usize, Scratch { bytes, values, more }: &mut Scratch) -> Self {
+    fn of_block(
+        view: &View,
+        start: u64,
+        count: usize,
+        Scratch {
+            bytes,
+            values,
+            more,
+        }: &mut Scratch,
+    ) -> Self {
         let fast = match view.dtype() {
             DType::F32 => {
                 let bytes = view.chunk(start, count, bytes);
-                Self::of_sums(count, &simd::f32(bytes), Some(|mean| simd::f32_shifted(bytes, mean)))
+                Self::of_sums(
+                    count,
+                    &simd::f32(bytes),
+                    Some(|mean| simd::f32_shifted(bytes, mean)),
+                )
             }
             DType::F64 => {
                 let bytes = view.chunk(start, count, bytes);
-                Self::of_sums(count, &simd::f64(bytes), Some(|mean| simd::f64_shifted(bytes, mean)))
+                Self::of_sums(
+                    count,
+                    &simd::f64(bytes),
+                    Some(|mean| simd::f64_shifted(bytes, mean)),
+                )
             }
             DType::Bf16 => Self::of_sums(count, &simd::bf16(view.chunk(start, count, bytes)), ONCE),
             DType::F16 => Self::of_sums(count, &simd::f16(view.chunk(start, count, bytes)), ONCE),
@@ -309,17 +369,29 @@ impl Real {
 
     /// `None` when some number was not finite, or so large or so small that the block must be scaled.
     #[inline]
-    pub(crate) fn of_sums(count: usize, sums: &Sums, again: Option<impl FnOnce(f64) -> Shifted>) -> Option<Self> {
+    pub(crate) fn of_sums(
+        count: usize,
+        sums: &Sums,
+        again: Option<impl FnOnce(f64) -> Shifted>,
+    ) -> Option<Self> {
         let max_abs = sums.max.max(-sums.min);
-        let usual = sums.squares.is_finite() && (max_abs == 0.0 || (SMALL..=LARGE).contains(&max_abs));
+        let usual =
+            sums.squares.is_finite() && (max_abs == 0.0 || (SMALL..=LARGE).contains(&max_abs));
         usual.then(|| Self::of_usual(count, sums, again))
     }
 
     /// Of numbers that are known to be finite and neither so large nor so small that they must be scaled.
     #[inline]
-    pub(crate) fn of_usual(count: usize, sums: &Sums, again: Option<impl FnOnce(f64) -> Shifted>) -> Self {
+    pub(crate) fn of_usual(
+        count: usize,
+        sums: &Sums,
+        again: Option<impl FnOnce(f64) -> Shifted>,
+    ) -> Self {
         Self {
-            counts: Counts { zeros: sums.zeros, ..Counts::default() },
+            counts: Counts {
+                zeros: sums.zeros,
+                ..Counts::default()
+            },
             moments: Moments::of_block(count, sums, Scale::One, again),
             min: sums.min,
             max: sums.max,
@@ -347,7 +419,12 @@ impl Real {
         let scale = Scale::for_largest(max.max(-min));
         scaled.clear();
         scaled.extend(values.iter().map(|x| scale.divide(*x)));
-        Self { counts, moments: moments_of(scaled, scale), min, max }
+        Self {
+            counts,
+            moments: moments_of(scaled, scale),
+            min,
+            max,
+        }
     }
 
     fn any(&self, number: f64) -> Option<Number> {
@@ -355,7 +432,11 @@ impl Real {
     }
 
     fn repeated(self, times: u64) -> Self {
-        Self { counts: self.counts.repeated(times), moments: self.moments.repeated(times), ..self }
+        Self {
+            counts: self.counts.repeated(times),
+            moments: self.moments.repeated(times),
+            ..self
+        }
     }
 }
 
@@ -365,14 +446,21 @@ pub(crate) const ONCE: Option<fn(f64) -> Shifted> = None;
 /// Of finite numbers that are scaled already.
 fn moments_of(values: &[f64], scale: Scale) -> Moments {
     let bytes = bytes_of(values);
-    Moments::of_block(values.len(), &simd::f64(&bytes), scale, Some(|mean| simd::f64_shifted(&bytes, mean)))
+    Moments::of_block(
+        values.len(),
+        &simd::f64(&bytes),
+        scale,
+        Some(|mean| simd::f64_shifted(&bytes, mean)),
+    )
 }
 
 /// Little-endian bytes of numbers, the numbers themselves where the machine keeps them so.
 pub(crate) fn bytes_of(values: &[f64]) -> Cow<'_, [u8]> {
     if cfg!(target_endian = "little") {
         // SAFETY: the same memory as bytes, which need no alignment and have no invalid values.
-        Cow::Borrowed(unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) })
+        Cow::Borrowed(unsafe {
+            std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values))
+        })
     } else {
         Cow::Owned(values.iter().flat_map(|x| x.to_le_bytes()).collect())
     }
@@ -422,7 +510,13 @@ struct Ints {
 
 impl Default for Ints {
     fn default() -> Self {
-        Self { zeros: 0, moments: Moments::default(), min: i128::MAX, max: i128::MIN, sum: 0 }
+        Self {
+            zeros: 0,
+            moments: Moments::default(),
+            min: i128::MAX,
+            max: i128::MIN,
+            sum: 0,
+        }
     }
 }
 
@@ -457,7 +551,16 @@ macro_rules! ints {
 }
 
 impl Ints {
-    fn of_block(view: &View, start: u64, count: usize, Scratch { bytes, values, more }: &mut Scratch) -> Self {
+    fn of_block(
+        view: &View,
+        start: u64,
+        count: usize,
+        Scratch {
+            bytes,
+            values,
+            more,
+        }: &mut Scratch,
+    ) -> Self {
         let small: Option<fn(&[u8]) -> Whole> = match view.dtype() {
             DType::Bool => Some(simd::ints::bools),
             DType::U8 => Some(simd::ints::u8s),
@@ -469,14 +572,34 @@ impl Ints {
             _ => None,
         };
         if let Some(small) = small.filter(|_| count > 0) {
-            let Whole { zeros, min, max, sum, squares } = small(view.chunk(start, count, bytes));
+            let Whole {
+                zeros,
+                min,
+                max,
+                sum,
+                squares,
+            } = small(view.chunk(start, count, bytes));
             let moments = Moments::of_integers(count, sum, squares);
-            return Self { zeros, moments, min: min.into(), max: max.into(), sum: sum.into() };
+            return Self {
+                zeros,
+                moments,
+                min: min.into(),
+                max: max.into(),
+                sum: sum.into(),
+            };
         }
         macro_rules! fixed {
             ($int:ty) => {{
                 let bytes = view.chunk(start, count, bytes);
-                ints!(i128, bytes.as_chunks().0.iter().map(|x| i128::from(<$int>::from_le_bytes(*x))), values)
+                ints!(
+                    i128,
+                    bytes
+                        .as_chunks()
+                        .0
+                        .iter()
+                        .map(|x| i128::from(<$int>::from_le_bytes(*x))),
+                    values
+                )
             }};
         }
         let (zeros, first, [min, max, sum]) = match view.dtype() {
@@ -489,7 +612,13 @@ impl Ints {
         };
         let differences = simd::f64_shifted(&bytes_of(values), 0.0);
         let moments = Moments::of_differences(count, Double::from(first), differences, Scale::One);
-        Self { zeros, moments, min, max, sum }
+        Self {
+            zeros,
+            moments,
+            min,
+            max,
+            sum,
+        }
     }
 
     fn any(&self, number: Number) -> Option<Number> {
@@ -497,7 +626,12 @@ impl Ints {
     }
 
     fn repeated(self, times: u64) -> Self {
-        Self { zeros: self.zeros * times, moments: self.moments.repeated(times), sum: self.sum * i128::from(times), ..self }
+        Self {
+            zeros: self.zeros * times,
+            moments: self.moments.repeated(times),
+            sum: self.sum * i128::from(times),
+            ..self
+        }
     }
 }
 
@@ -524,7 +658,16 @@ impl State for Complex {
 }
 
 impl Complex {
-    fn of_block(view: &View, start: u64, count: usize, Scratch { bytes, values, more }: &mut Scratch) -> Self {
+    fn of_block(
+        view: &View,
+        start: u64,
+        count: usize,
+        Scratch {
+            bytes,
+            values,
+            more,
+        }: &mut Scratch,
+    ) -> Self {
         read(view, start, count, bytes, values);
         Self::of_values(values, more)
     }
@@ -552,13 +695,24 @@ impl Complex {
         let scale = Scale::for_largest(largest);
         let mut moments = |part: &dyn Fn(f64, f64) -> f64| {
             more.clear();
-            more.extend(pairs.iter().filter(finite).map(|[re, im]| part(scale.divide(*re), scale.divide(*im))));
+            more.extend(
+                pairs
+                    .iter()
+                    .filter(finite)
+                    .map(|[re, im]| part(scale.divide(*re), scale.divide(*im))),
+            );
             moments_of(more, scale)
         };
         let (re, im) = (moments(&|re, _| re), moments(&|_, im| im));
         let moduli = moments(&f64::hypot);
         let max_abs = scale.multiply(more.iter().copied().fold(0.0, f64::max));
-        Self { counts, re, im, moduli, max_abs }
+        Self {
+            counts,
+            re,
+            im,
+            moduli,
+            max_abs,
+        }
     }
 
     fn repeated(self, times: u64) -> Self {

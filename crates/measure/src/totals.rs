@@ -79,19 +79,37 @@ impl Worst {
                 x if x.is_infinite() => format!("{}Infinity", if x < 0.0 { "-" } else { "" }),
                 x => x.to_string(),
             };
-            let complex =
-                |re: f64, im: f64| format!("{}{}{}j", word(re), if im.is_sign_negative() && !im.is_nan() { "" } else { "+" }, word(im));
-            return Some([complex(self.reference, reference), complex(self.candidate, candidate)]);
+            let complex = |re: f64, im: f64| {
+                format!(
+                    "{}{}{}j",
+                    word(re),
+                    if im.is_sign_negative() && !im.is_nan() {
+                        ""
+                    } else {
+                        "+"
+                    },
+                    word(im)
+                )
+            };
+            return Some([
+                complex(self.reference, reference),
+                complex(self.candidate, candidate),
+            ]);
         }
         let text = |(integer, float): (Option<i128>, f64)| match integer {
             Some(integer) => integer.to_string(),
-            None if float.is_infinite() => if float > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),
+            None if float.is_infinite() => {
+                if float > 0.0 { "Infinity" } else { "-Infinity" }.to_owned()
+            }
             // Every digit of a whole one, not the fewest that mean it: it is held against the integer beside it.
             None if float.fract() == 0.0 => format!("{float:.0}"),
             None => float.to_string(),
         };
         let [reference, candidate] = self.integers;
-        self.integers.iter().any(Option::is_some).then(|| [(reference, self.reference), (candidate, self.candidate)].map(text))
+        self.integers
+            .iter()
+            .any(Option::is_some)
+            .then(|| [(reference, self.reference), (candidate, self.candidate)].map(text))
     }
 }
 
@@ -163,7 +181,11 @@ pub struct Totals {
 ///
 /// # Panics
 /// When the shapes are not equal: pairing and layout make them so.
-pub fn totals(reference: &dyn Operand, candidate: &dyn Operand, options: &Options) -> Result<Totals, ReadError> {
+pub fn totals(
+    reference: &dyn Operand,
+    candidate: &dyn Operand,
+    options: &Options,
+) -> Result<Totals, ReadError> {
     Ok(State::of_range(reference, candidate, 0..reference.len(), options)?.finish())
 }
 
@@ -180,6 +202,12 @@ pub fn totals_watched(
     options: &Options,
     watch: &Watch<'_>,
 ) -> Result<Option<Totals>, ReadError> {
-    let state = State::of_range_watched(reference, candidate, 0..reference.len(), options, Some(watch))?;
+    let state = State::of_range_watched(
+        reference,
+        candidate,
+        0..reference.len(),
+        options,
+        Some(watch),
+    )?;
     Ok(state.map(State::finish))
 }

@@ -14,11 +14,17 @@ fn view(dtype: DType, bytes: Vec<u8>) -> View {
 }
 
 fn f64s(values: &[f64]) -> View {
-    view(DType::F64, values.iter().flat_map(|x| x.to_le_bytes()).collect())
+    view(
+        DType::F64,
+        values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    )
 }
 
 fn f32s(values: &[f32]) -> View {
-    view(DType::F32, values.iter().flat_map(|x| x.to_le_bytes()).collect())
+    view(
+        DType::F32,
+        values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    )
 }
 
 fn u16s(dtype: DType, bits: &[u16]) -> View {
@@ -37,7 +43,10 @@ fn float(number: Option<Number>) -> f64 {
 }
 
 fn close(name: &str, got: f64, exact: f64, scale: f64) {
-    assert!((got - exact).abs() <= 1e-12 * scale, "{name}: {got:e}, exactly {exact:e}, scale {scale:e}");
+    assert!(
+        (got - exact).abs() <= 1e-12 * scale,
+        "{name}: {got:e}, exactly {exact:e}, scale {scale:e}"
+    );
 }
 
 /// Everything `stats` says against everything the oracle says.
@@ -47,18 +56,51 @@ fn agrees(stats: &Stats, values: &[f64]) {
     assert_eq!(stats.count(), values.len() as u64);
     assert_eq!(counts, exact.counts);
     if counts.finite == 0 {
-        assert_eq!((stats.mean(), stats.std(), stats.norm(), stats.min(), stats.max()), (None, None, None, None, None));
-        assert_eq!((stats.sum(), stats.max_abs(), stats.squares()), (None, None, None));
+        assert_eq!(
+            (
+                stats.mean(),
+                stats.std(),
+                stats.norm(),
+                stats.min(),
+                stats.max()
+            ),
+            (None, None, None, None, None)
+        );
+        assert_eq!(
+            (stats.sum(), stats.max_abs(), stats.squares()),
+            (None, None, None)
+        );
         return;
     }
-    assert_eq!((stats.min(), stats.max()), (Some(Number::Float(exact.min)), Some(Number::Float(exact.max))));
+    assert_eq!(
+        (stats.min(), stats.max()),
+        (
+            Some(Number::Float(exact.min)),
+            Some(Number::Float(exact.max))
+        )
+    );
     assert_eq!(float(stats.max_abs()), exact.max.max(-exact.min));
     // Least f64s are far coarser than 1e-12 of themselves.
     let grain = 1e13 * f64::from_bits(1);
     close("sum", float(stats.sum()), exact.sum, exact.sum_abs + grain);
-    close("mean", float(stats.mean()), exact.mean, exact.sum_abs / counts.finite as f64 + grain);
-    close("std", stats.std().expect("some are finite"), exact.std, exact.std + grain);
-    close("norm", stats.norm().expect("some are finite"), exact.norm, exact.norm + grain);
+    close(
+        "mean",
+        float(stats.mean()),
+        exact.mean,
+        exact.sum_abs / counts.finite as f64 + grain,
+    );
+    close(
+        "std",
+        stats.std().expect("some are finite"),
+        exact.std,
+        exact.std + grain,
+    );
+    close(
+        "norm",
+        stats.norm().expect("some are finite"),
+        exact.norm,
+        exact.norm + grain,
+    );
 }
 
 /// A small generator of its own, so that lengths of millions cost nothing.
@@ -140,23 +182,52 @@ proptest! {
 #[test]
 fn no_length_loses_its_tail() {
     let mut random = Random(7);
-    let borders = [8191, 16_383, 16_384, 16_385, 32_768, 32_799, 131_071, 131_072, 131_073, 262_144, 300_003, (1 << 20) - 1, (1 << 20) + 1];
+    let borders = [
+        8191,
+        16_383,
+        16_384,
+        16_385,
+        32_768,
+        32_799,
+        131_071,
+        131_072,
+        131_073,
+        262_144,
+        300_003,
+        (1 << 20) - 1,
+        (1 << 20) + 1,
+    ];
     for len in (0..100).chain(borders) {
         let values: Vec<f64> = (0..len).map(|_| random.unit()).collect();
         agrees(&of(&f64s(&values)), &values);
         let single: Vec<f32> = values.iter().map(|x| *x as f32).collect();
-        agrees(&of(&f32s(&single)), &single.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
+        agrees(
+            &of(&f32s(&single)),
+            &single.iter().map(|x| f64::from(*x)).collect::<Vec<_>>(),
+        );
         let top: Vec<u16> = single.iter().map(|x| (x.to_bits() >> 16) as u16).collect();
-        let cut: Vec<f64> = top.iter().map(|x| f64::from(f32::from_bits(u32::from(*x) << 16))).collect();
+        let cut: Vec<f64> = top
+            .iter()
+            .map(|x| f64::from(f32::from_bits(u32::from(*x) << 16)))
+            .collect();
         agrees(&of(&u16s(DType::Bf16, &top)), &cut);
         let bytes: Vec<i8> = values.iter().map(|x| (x * 127.0) as i8).collect();
         let small = of(&view(DType::I8, bytes.iter().map(|x| *x as u8).collect()));
         let sum = bytes.iter().map(|x| i128::from(*x)).sum();
-        assert_eq!(small.sum(), (len > 0).then_some(Number::Int(sum)), "{len} bytes");
+        assert_eq!(
+            small.sum(),
+            (len > 0).then_some(Number::Int(sum)),
+            "{len} bytes"
+        );
         if len > 0 {
             let exact = Exact::of(&bytes.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
             close("std", small.std().expect("numbers"), exact.std, exact.std);
-            close("norm", small.norm().expect("numbers"), exact.norm, exact.norm);
+            close(
+                "norm",
+                small.norm().expect("numbers"),
+                exact.norm,
+                exact.norm,
+            );
         }
     }
 }
@@ -165,12 +236,27 @@ fn no_length_loses_its_tail() {
 fn one_number_counts_wherever_it_stands() {
     for len in [1usize, 8, 16, 17, 16_384, 16_385, 131_072, 131_073] {
         for place in [0, len / 3, len - 1] {
-            for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -77.0, 77.0, 1e300, 1e-320] {
+            for odd in [
+                f64::NAN,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                0.0,
+                -77.0,
+                77.0,
+                1e300,
+                1e-320,
+            ] {
                 let mut values = vec![1.0; len];
                 values[place] = odd;
                 agrees(&of(&f64s(&values)), &values);
-                let bits: Vec<u16> = values.iter().map(|x| ((*x as f32).to_bits() >> 16) as u16).collect();
-                let values: Vec<f64> = bits.iter().map(|x| f64::from(f32::from_bits(u32::from(*x) << 16))).collect();
+                let bits: Vec<u16> = values
+                    .iter()
+                    .map(|x| ((*x as f32).to_bits() >> 16) as u16)
+                    .collect();
+                let values: Vec<f64> = bits
+                    .iter()
+                    .map(|x| f64::from(f32::from_bits(u32::from(*x) << 16)))
+                    .collect();
                 agrees(&of(&u16s(DType::Bf16, &bits)), &values);
             }
         }
@@ -181,27 +267,45 @@ fn one_number_counts_wherever_it_stands() {
 fn every_half_at_once() {
     let bits: Vec<u16> = (0..=u16::MAX).collect();
     let stats = of(&u16s(DType::F16, &bits));
-    let counts = Counts { finite: 63_488, nan: 2046, pos_inf: 1, neg_inf: 1, zeros: 2 };
+    let counts = Counts {
+        finite: 63_488,
+        nan: 2046,
+        pos_inf: 1,
+        neg_inf: 1,
+        zeros: 2,
+    };
     assert_eq!(stats.counts(), Some(counts));
     assert_eq!(
         (stats.min(), stats.max(), stats.mean()),
-        (Some(Number::Float(-65504.0)), Some(Number::Float(65504.0)), Some(Number::Float(0.0)))
+        (
+            Some(Number::Float(-65504.0)),
+            Some(Number::Float(65504.0)),
+            Some(Number::Float(0.0))
+        )
     );
 }
 
 #[test]
 fn digits_do_not_depend_on_the_threads() {
     let mut random = Random(11);
-    let values: Vec<f32> = (0..700_001).map(|_| (random.unit() * 10f64.powf(8.0 * random.unit())) as f32).collect();
+    let values: Vec<f32> = (0..700_001)
+        .map(|_| (random.unit() * 10f64.powf(8.0 * random.unit())) as f32)
+        .collect();
     let view = f32s(&values);
     let on = |threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .expect("threads");
         pool.install(|| of(&view))
     };
     let one = on(1);
     assert_eq!(one, on(2));
     assert_eq!(one, on(7));
-    agrees(&one, &values.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
+    agrees(
+        &one,
+        &values.iter().map(|x| f64::from(*x)).collect::<Vec<_>>(),
+    );
 }
 
 #[test]
@@ -209,11 +313,18 @@ fn a_constant_has_no_spread_at_all() {
     for value in [0.1, 1e6 + 0.001, -3.3e-7, 1e300, 1e-310, f64::MAX] {
         for len in [1, 3, 16_384, 150_003] {
             let stats = of(&f64s(&vec![value; len]));
-            assert_eq!((stats.std(), float(stats.mean())), (Some(0.0), value), "{len} times {value:e}");
+            assert_eq!(
+                (stats.std(), float(stats.mean())),
+                (Some(0.0), value),
+                "{len} times {value:e}"
+            );
             let single = value as f32;
             if single.is_finite() {
                 let stats = of(&f32s(&vec![single; len]));
-                assert_eq!((stats.std(), float(stats.mean())), (Some(0.0), f64::from(single)));
+                assert_eq!(
+                    (stats.std(), float(stats.mean())),
+                    (Some(0.0), f64::from(single))
+                );
             }
         }
     }
@@ -224,7 +335,9 @@ fn a_constant_has_no_spread_at_all() {
 #[test]
 fn a_million_and_a_thousandth() {
     let mut random = Random(3);
-    let values: Vec<f64> = (0..300_000).map(|_| 1e6 + 1e-3 * (random.unit() + random.unit() + random.unit())).collect();
+    let values: Vec<f64> = (0..300_000)
+        .map(|_| 1e6 + 1e-3 * (random.unit() + random.unit() + random.unit()))
+        .collect();
     agrees(&of(&f64s(&values)), &values);
 }
 
@@ -250,7 +363,10 @@ fn squares_that_overflow_are_scaled_and_said() {
     assert_eq!(stats.counts().expect("numbers").zeros, 1);
 
     assert_eq!(of(&f64s(&[0.0, 0.0])).squares(), Some(Squares::InRange));
-    assert_eq!(of(&f64s(&[1.0, 1e200])).squares(), Some(Squares::Overflowed));
+    assert_eq!(
+        of(&f64s(&[1.0, 1e200])).squares(),
+        Some(Squares::Overflowed)
+    );
     // Blocks of very different sizes meet.
     let mut values = vec![1e-200; 16_384];
     values.extend(vec![1.0; 16_384]);
@@ -264,57 +380,166 @@ fn squares_that_overflow_are_scaled_and_said() {
 #[test]
 fn unsigned_64_bits_and_booleans_are_exact() {
     let values = [u64::MAX, u64::MAX - 1, 0];
-    let stats = of(&view(DType::U64, values.iter().flat_map(|x| x.to_le_bytes()).collect()));
-    assert_eq!((stats.min(), stats.max()), (Some(Number::Int(0)), Some(Number::Int(i128::from(u64::MAX)))));
+    let stats = of(&view(
+        DType::U64,
+        values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    ));
+    assert_eq!(
+        (stats.min(), stats.max()),
+        (
+            Some(Number::Int(0)),
+            Some(Number::Int(i128::from(u64::MAX)))
+        )
+    );
     assert_eq!(stats.sum(), Some(Number::Int(2 * i128::from(u64::MAX) - 1)));
     // Differences of 1 beyond 2^53.
-    let stats = of(&view(DType::U64, (0..1000u64).flat_map(|i| (u64::MAX - i % 2).to_le_bytes()).collect()));
+    let stats = of(&view(
+        DType::U64,
+        (0..1000u64)
+            .flat_map(|i| (u64::MAX - i % 2).to_le_bytes())
+            .collect(),
+    ));
     assert_eq!(stats.std(), Some(0.5));
 
     let stats = of(&view(DType::Bool, vec![1, 0, 255, 0]));
-    assert_eq!((stats.sum(), stats.max(), stats.std()), (Some(Number::Int(2)), Some(Number::Int(1)), Some(0.5)));
+    assert_eq!(
+        (stats.sum(), stats.max(), stats.std()),
+        (Some(Number::Int(2)), Some(Number::Int(1)), Some(0.5))
+    );
     assert_eq!(stats.mean(), Some(Number::Float(0.5)));
-    assert_eq!(stats.counts(), Some(Counts { finite: 4, zeros: 2, ..Counts::default() }));
+    assert_eq!(
+        stats.counts(),
+        Some(Counts {
+            finite: 4,
+            zeros: 2,
+            ..Counts::default()
+        })
+    );
 }
 
 #[test]
 fn complex_numbers_have_a_mean_and_no_order() {
-    let parts: [f32; 10] = [3.0, 4.0, -3.0, -4.0, f32::NAN, 0.0, f32::NEG_INFINITY, 1.0, 0.0, 0.0];
-    let stats = of(&view(DType::C64, parts.iter().flat_map(|x| x.to_le_bytes()).collect()));
+    let parts: [f32; 10] = [
+        3.0,
+        4.0,
+        -3.0,
+        -4.0,
+        f32::NAN,
+        0.0,
+        f32::NEG_INFINITY,
+        1.0,
+        0.0,
+        0.0,
+    ];
+    let stats = of(&view(
+        DType::C64,
+        parts.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    ));
     assert_eq!(stats.count(), 5);
-    assert_eq!(stats.counts(), Some(Counts { finite: 3, nan: 1, pos_inf: 1, neg_inf: 0, zeros: 1 }));
-    assert_eq!((stats.mean(), stats.min(), stats.max()), (Some(Number::Complex(0.0, 0.0)), None, None));
+    assert_eq!(
+        stats.counts(),
+        Some(Counts {
+            finite: 3,
+            nan: 1,
+            pos_inf: 1,
+            neg_inf: 0,
+            zeros: 1
+        })
+    );
+    assert_eq!(
+        (stats.mean(), stats.min(), stats.max()),
+        (Some(Number::Complex(0.0, 0.0)), None, None)
+    );
     assert_eq!(stats.max_abs(), Some(Number::Float(5.0)));
-    close("std", stats.std().expect("finite"), (50.0f64 / 3.0).sqrt(), 5.0);
+    close(
+        "std",
+        stats.std().expect("finite"),
+        (50.0f64 / 3.0).sqrt(),
+        5.0,
+    );
     close("norm", stats.norm().expect("finite"), 50f64.sqrt(), 10.0);
     // Parts are finite, the modulus is not.
     let parts = [1.7e308f64, 1.7e308, 1.7e308, 1.7e308];
-    let stats = of(&view(DType::C128, parts.iter().flat_map(|x| x.to_le_bytes()).collect()));
+    let stats = of(&view(
+        DType::C128,
+        parts.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    ));
     assert_eq!(stats.mean(), Some(Number::Complex(1.7e308, 1.7e308)));
-    assert_eq!((stats.std(), stats.squares()), (Some(0.0), Some(Squares::Overflowed)));
+    assert_eq!(
+        (stats.std(), stats.squares()),
+        (Some(0.0), Some(Squares::Overflowed))
+    );
 }
 
 #[test]
 fn what_is_no_number_has_only_a_count() {
     let stats = of(&view(DType::Bytes(3), b"abcdef".to_vec()));
-    assert_eq!((stats.count(), stats.counts(), stats.mean(), stats.std(), stats.sum()), (2, None, None, None, None));
-    assert_eq!((stats.norm(), stats.min(), stats.max(), stats.max_abs(), stats.squares()), (None, None, None, None, None));
+    assert_eq!(
+        (
+            stats.count(),
+            stats.counts(),
+            stats.mean(),
+            stats.std(),
+            stats.sum()
+        ),
+        (2, None, None, None, None)
+    );
+    assert_eq!(
+        (
+            stats.norm(),
+            stats.min(),
+            stats.max(),
+            stats.max_abs(),
+            stats.squares()
+        ),
+        (None, None, None, None, None)
+    );
 }
 
 #[test]
 fn quantized_blocks_and_packed_numbers_are_what_they_stand_for() {
-    let codes = view(DType::QI8, vec![1, 2, 0xff]).quantized(Quant::Tensor { scale: 0.5, zero_point: 1.0 });
+    let codes = view(DType::QI8, vec![1, 2, 0xff]).quantized(Quant::Tensor {
+        scale: 0.5,
+        zero_point: 1.0,
+    });
     agrees(&of(&codes), &[0.0, 0.5, -1.0]);
     // q4_0: one scale of 2 (f16), then 32 codes less 8.
     let mut block = vec![0x00, 0x40];
     block.extend([0x9a; 16]);
-    let stats = of(&View::new(DType::Block(BlockType::Q4_0), Shape::from([32]), block.into()).expect("one block"));
-    assert_eq!((stats.min(), stats.max(), stats.std()), (Some(Number::Float(2.0)), Some(Number::Float(4.0)), Some(1.0)));
-    let stats = of(&View::new(DType::OnnxI4, Shape::from([3]), vec![0x7f, 0x08].into()).expect("three"));
-    assert_eq!((stats.sum(), stats.min(), stats.max()), (Some(Number::Int(-2)), Some(Number::Int(-8)), Some(Number::Int(7))));
+    let stats = of(&View::new(
+        DType::Block(BlockType::Q4_0),
+        Shape::from([32]),
+        block.into(),
+    )
+    .expect("one block"));
+    assert_eq!(
+        (stats.min(), stats.max(), stats.std()),
+        (
+            Some(Number::Float(2.0)),
+            Some(Number::Float(4.0)),
+            Some(1.0)
+        )
+    );
+    let stats =
+        of(&View::new(DType::OnnxI4, Shape::from([3]), vec![0x7f, 0x08].into()).expect("three"));
+    assert_eq!(
+        (stats.sum(), stats.min(), stats.max()),
+        (
+            Some(Number::Int(-2)),
+            Some(Number::Int(-8)),
+            Some(Number::Int(7))
+        )
+    );
     // Two numbers an element.
     let stats = of(&view(DType::F4E2M1FnX2, vec![0x21, 0x00]));
-    assert_eq!((stats.count(), float(stats.sum()), stats.counts().map(|c| c.finite)), (4, 1.5, Some(4)));
+    assert_eq!(
+        (
+            stats.count(),
+            float(stats.sum()),
+            stats.counts().map(|c| c.finite)
+        ),
+        (4, 1.5, Some(4))
+    );
 }
 
 #[test]
@@ -322,8 +547,16 @@ fn a_transposed_tensor_has_the_digits_of_the_original() {
     let mut random = Random(5);
     let values: Vec<f32> = (0..300 * 400).map(|_| random.unit() as f32).collect();
     let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let whole = View::new(DType::F32, Shape::from([300, 400]), bytes.clone().into()).expect("these bytes");
-    let turned = View::strided(DType::F32, Shape::from([400, 300]), vec![1, 400], 0, bytes.into()).expect("inside");
+    let whole =
+        View::new(DType::F32, Shape::from([300, 400]), bytes.clone().into()).expect("these bytes");
+    let turned = View::strided(
+        DType::F32,
+        Shape::from([400, 300]),
+        vec![1, 400],
+        0,
+        bytes.into(),
+    )
+    .expect("inside");
     assert_eq!(of(&whole), of(&turned));
 }
 
@@ -332,11 +565,20 @@ fn strided_views_are_read_in_place() {
     let values: Vec<f64> = (0..120_000).map(|i| f64::from(i % 977) - 300.5).collect();
     let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
     let strided = |shape: [u64; 2], strides: [i64; 2], offset| {
-        View::strided(DType::F64, Shape::from(shape), strides.to_vec(), offset, bytes.clone().into()).expect("inside")
+        View::strided(
+            DType::F64,
+            Shape::from(shape),
+            strides.to_vec(),
+            offset,
+            bytes.clone().into(),
+        )
+        .expect("inside")
     };
     let picked = |shape: [i64; 2], strides: [i64; 2], offset: i64| -> Vec<f64> {
         (0..shape[0])
-            .flat_map(|i| (0..shape[1]).map(move |j| (offset + i * strides[0] + j * strides[1]) as usize))
+            .flat_map(|i| {
+                (0..shape[1]).map(move |j| (offset + i * strides[0] + j * strides[1]) as usize)
+            })
             .map(|at| values[at])
             .collect()
     };
@@ -354,28 +596,79 @@ fn strided_views_are_read_in_place() {
 
 #[test]
 fn a_trillion_copies_take_no_time() {
-    let bytes: Vec<u8> = [1.5f32, f32::NAN, 0.0].iter().flat_map(|x| x.to_le_bytes()).collect();
-    let view = View::strided(DType::F32, Shape::from([1_000_000, 3, 1_000_000]), vec![0, 1, 0], 0, bytes.into()).expect("inside");
+    let bytes: Vec<u8> = [1.5f32, f32::NAN, 0.0]
+        .iter()
+        .flat_map(|x| x.to_le_bytes())
+        .collect();
+    let view = View::strided(
+        DType::F32,
+        Shape::from([1_000_000, 3, 1_000_000]),
+        vec![0, 1, 0],
+        0,
+        bytes.into(),
+    )
+    .expect("inside");
     let stats = of(&view);
     assert_eq!(stats.count(), 3_000_000_000_000);
     assert_eq!(
         stats.counts(),
-        Some(Counts { finite: 2_000_000_000_000, nan: 1_000_000_000_000, zeros: 1_000_000_000_000, ..Counts::default() })
+        Some(Counts {
+            finite: 2_000_000_000_000,
+            nan: 1_000_000_000_000,
+            zeros: 1_000_000_000_000,
+            ..Counts::default()
+        })
     );
-    assert_eq!((float(stats.mean()), stats.std(), float(stats.sum())), (0.75, Some(0.75), 1.5e12));
+    assert_eq!(
+        (float(stats.mean()), stats.std(), float(stats.sum())),
+        (0.75, Some(0.75), 1.5e12)
+    );
     // Each channel of a repeated axis has a scale of its own, so that axis is not a repetition.
-    let quant = Quant::Channel { axis: 1, scales: vec![1.0, 10.0], zero_points: vec![0.0, 0.0] };
-    let view = View::strided(DType::QI8, Shape::from([5, 2]), vec![0, 0], 0, vec![3].into()).expect("inside").quantized(quant);
+    let quant = Quant::Channel {
+        axis: 1,
+        scales: vec![1.0, 10.0],
+        zero_points: vec![0.0, 0.0],
+    };
+    let view = View::strided(
+        DType::QI8,
+        Shape::from([5, 2]),
+        vec![0, 0],
+        0,
+        vec![3].into(),
+    )
+    .expect("inside")
+    .quantized(quant);
     assert_eq!(float(of(&view).sum()), 165.0);
-    let one = View::strided(DType::U64, Shape::from([1 << 40]), vec![0], 0, vec![255; 8].into()).expect("inside");
-    assert_eq!(of(&one).sum(), Some(Number::Int(i128::from(u64::MAX) << 40)));
+    let one = View::strided(
+        DType::U64,
+        Shape::from([1 << 40]),
+        vec![0],
+        0,
+        vec![255; 8].into(),
+    )
+    .expect("inside");
+    assert_eq!(
+        of(&one).sum(),
+        Some(Number::Int(i128::from(u64::MAX) << 40))
+    );
 }
 
 #[test]
 fn other_byte_orders_and_lazy_signs_are_resolved() {
-    let bytes: Vec<u8> = [1.0f32, 2.0, -4.0].iter().flat_map(|x| x.to_be_bytes()).collect();
-    agrees(&of(&view(DType::F32, bytes.clone()).big_endian(true)), &[1.0, 2.0, -4.0]);
-    agrees(&of(&view(DType::F32, bytes).big_endian(true).lazy_bits(false, true)), &[-1.0, -2.0, 4.0]);
+    let bytes: Vec<u8> = [1.0f32, 2.0, -4.0]
+        .iter()
+        .flat_map(|x| x.to_be_bytes())
+        .collect();
+    agrees(
+        &of(&view(DType::F32, bytes.clone()).big_endian(true)),
+        &[1.0, 2.0, -4.0],
+    );
+    agrees(
+        &of(&view(DType::F32, bytes)
+            .big_endian(true)
+            .lazy_bits(false, true)),
+        &[-1.0, -2.0, 4.0],
+    );
 }
 
 #[test]
@@ -386,9 +679,16 @@ fn a_file_that_shrank_gives_no_numbers() {
             &self.0
         }
         fn check(&self) -> Result<(), Shrunk> {
-            Err(Shrunk { file: "cut.npy".into() })
+            Err(Shrunk {
+                file: "cut.npy".into(),
+            })
         }
     }
-    let view = View::new(DType::F32, Shape::from([2]), Bytes::new(Arc::new(Cut(vec![0; 8])))).expect("eight bytes");
+    let view = View::new(
+        DType::F32,
+        Shape::from([2]),
+        Bytes::new(Arc::new(Cut(vec![0; 8]))),
+    )
+    .expect("eight bytes");
     assert!(matches!(stats(&view), Err(ReadError::Shrunk(Shrunk { file })) if file == "cut.npy"));
 }

@@ -7,7 +7,11 @@ use proptest::prelude::*;
 use twinscope_measure::{Options, Profiling, State, Totals, totals, totals_watched};
 use twinscope_tensor::{DType, Operand, Shape, Shrunk, View};
 
-const ALL: Options = Options { profiles: Profiling::Sampled, top: 5, tolerance: Some((1e-3, 1e-2)) };
+const ALL: Options = Options {
+    profiles: Profiling::Sampled,
+    top: 5,
+    tolerance: Some((1e-3, 1e-2)),
+};
 
 fn view(dtype: DType, bytes: Vec<u8>) -> View {
     let elements = bytes.len() / dtype.itemsize().expect("whole bytes");
@@ -15,15 +19,27 @@ fn view(dtype: DType, bytes: Vec<u8>) -> View {
 }
 
 fn f64s(values: &[f64]) -> View {
-    view(DType::F64, values.iter().flat_map(|x| x.to_le_bytes()).collect())
+    view(
+        DType::F64,
+        values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    )
 }
 
 fn f32s(values: &[f32]) -> View {
-    view(DType::F32, values.iter().flat_map(|x| x.to_le_bytes()).collect())
+    view(
+        DType::F32,
+        values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    )
 }
 
 fn bf16s(values: &[f32]) -> View {
-    view(DType::Bf16, values.iter().flat_map(|x| x.to_bits().to_le_bytes()[2..].to_vec()).collect())
+    view(
+        DType::Bf16,
+        values
+            .iter()
+            .flat_map(|x| x.to_bits().to_le_bytes()[2..].to_vec())
+            .collect(),
+    )
 }
 
 /// Not a view to anyone who asks: what the vector loops never see.
@@ -39,10 +55,22 @@ impl Operand for Plain<'_> {
     fn view(&self) -> Option<&View> {
         None
     }
-    fn f64_values(&self, start: u64, count: usize, scratch: &mut Vec<u8>, out: &mut Vec<f64>) -> bool {
+    fn f64_values(
+        &self,
+        start: u64,
+        count: usize,
+        scratch: &mut Vec<u8>,
+        out: &mut Vec<f64>,
+    ) -> bool {
         self.0.f64_values(start, count, scratch, out)
     }
-    fn int_values(&self, start: u64, count: usize, scratch: &mut Vec<u8>, out: &mut Vec<i128>) -> bool {
+    fn int_values(
+        &self,
+        start: u64,
+        count: usize,
+        scratch: &mut Vec<u8>,
+        out: &mut Vec<i128>,
+    ) -> bool {
         self.0.int_values(start, count, scratch, out)
     }
     fn check(&self) -> Result<(), Shrunk> {
@@ -62,15 +90,34 @@ fn values(view: &View) -> Vec<f64> {
 
 fn close(what: &str, got: f64, exact: f64, scale: f64) {
     let grain = 1e-310;
-    assert!(got == exact || (got - exact).abs() <= 1e-12 * scale + grain, "{what}: {got:e}, exactly {exact:e}, scale {scale:e}");
+    assert!(
+        got == exact || (got - exact).abs() <= 1e-12 * scale + grain,
+        "{what}: {got:e}, exactly {exact:e}, scale {scale:e}"
+    );
 }
 
 /// Everything that both ways say, within the rounding of sums.
 fn same(fast: &Totals, plain: &Totals) {
-    let exact = |t: &Totals| (t.count, t.compared, t.differing, t.nonfinite_differing, t.beyond, t.max_abs, t.max_ulp);
+    let exact = |t: &Totals| {
+        (
+            t.count,
+            t.compared,
+            t.differing,
+            t.nonfinite_differing,
+            t.beyond,
+            t.max_abs,
+            t.max_ulp,
+        )
+    };
     assert_eq!(exact(fast), exact(plain));
-    assert_eq!((&fast.magnitudes, &fast.ulps), (&plain.magnitudes, &plain.ulps));
-    assert_eq!(format!("{:?} {:?}", fast.worst, fast.top), format!("{:?} {:?}", plain.worst, plain.top));
+    assert_eq!(
+        (&fast.magnitudes, &fast.ulps),
+        (&plain.magnitudes, &plain.ulps)
+    );
+    assert_eq!(
+        format!("{:?} {:?}", fast.worst, fast.top),
+        format!("{:?} {:?}", plain.worst, plain.top)
+    );
     let numbers = |t: &Totals| {
         [
             t.mean_abs,
@@ -87,15 +134,34 @@ fn same(fast: &Totals, plain: &Totals) {
     };
     for (i, (a, b)) in numbers(fast).into_iter().zip(numbers(plain)).enumerate() {
         assert_eq!(a.is_some(), b.is_some());
-        close(&format!("number {i}"), a.unwrap_or(0.0), b.unwrap_or(0.0), b.unwrap_or(0.0));
+        close(
+            &format!("number {i}"),
+            a.unwrap_or(0.0),
+            b.unwrap_or(0.0),
+            b.unwrap_or(0.0),
+        );
     }
-    close("cosine", fast.cosine.unwrap_or(9.0), plain.cosine.unwrap_or(9.0), 1.0);
-    let ends = |t: &Totals| [t.reference, t.candidate].map(|s| (s.min, s.max, s.nan, s.inf, s.zero));
+    close(
+        "cosine",
+        fast.cosine.unwrap_or(9.0),
+        plain.cosine.unwrap_or(9.0),
+        1.0,
+    );
+    let ends =
+        |t: &Totals| [t.reference, t.candidate].map(|s| (s.min, s.max, s.nan, s.inf, s.zero));
     assert_eq!(ends(fast), ends(plain));
     assert_eq!(fast.profiles.len(), plain.profiles.len());
     for (a, b) in fast.profiles.iter().zip(&plain.profiles) {
-        assert_eq!((a.axis, &a.max_abs, &a.differing), (b.axis, &b.max_abs, &b.differing));
-        for (x, y) in a.error.iter().chain(&a.energy).zip(b.error.iter().chain(&b.energy)) {
+        assert_eq!(
+            (a.axis, &a.max_abs, &a.differing),
+            (b.axis, &b.max_abs, &b.differing)
+        );
+        for (x, y) in a
+            .error
+            .iter()
+            .chain(&a.energy)
+            .zip(b.error.iter().chain(&b.energy))
+        {
             close("a profile", *x, *y, *y);
         }
     }
@@ -103,19 +169,37 @@ fn same(fast: &Totals, plain: &Totals) {
 
 /// What a loop over the elements says, summed without rounding.
 fn agrees(got: &Totals, r: &[f64], c: &[f64]) {
-    let both: Vec<(f64, f64)> = r.iter().copied().zip(c.iter().copied()).filter(|(r, c)| r.is_finite() && c.is_finite()).collect();
+    let both: Vec<(f64, f64)> = r
+        .iter()
+        .copied()
+        .zip(c.iter().copied())
+        .filter(|(r, c)| r.is_finite() && c.is_finite())
+        .collect();
     let unequal = |(r, c): (&f64, &f64)| r != c && !(r.is_nan() && c.is_nan());
-    assert_eq!((got.count, got.compared), (r.len() as u64, both.len() as u64));
-    assert_eq!(got.differing, r.iter().zip(c).filter(|pair| unequal(*pair)).count() as u64);
+    assert_eq!(
+        (got.count, got.compared),
+        (r.len() as u64, both.len() as u64)
+    );
+    assert_eq!(
+        got.differing,
+        r.iter().zip(c).filter(|pair| unequal(*pair)).count() as u64
+    );
     if both.is_empty() {
-        assert_eq!((got.max_abs, got.mean_abs, got.mse, got.cosine), (None, None, None, None));
+        assert_eq!(
+            (got.max_abs, got.mean_abs, got.mse, got.cosine),
+            (None, None, None, None)
+        );
         return;
     }
     let mut sums: [Sum; 6] = Default::default();
     let (mut most, mut most_relative) = (0f64, 0f64);
     for (r, c) in &both {
         let apart = (c - r).abs();
-        let relative = if apart == 0.0 { 0.0 } else { apart / r.abs().max(c.abs()) };
+        let relative = if apart == 0.0 {
+            0.0
+        } else {
+            apart / r.abs().max(c.abs())
+        };
         most = most.max(apart);
         most_relative = most_relative.max(relative);
         sums[0].add(apart);
@@ -127,18 +211,43 @@ fn agrees(got: &Totals, r: &[f64], c: &[f64]) {
     }
     let n = both.len() as f64;
     let [apart, squares, relative, energy, other, dot] = sums.map(|sum| sum.value());
-    assert_eq!((got.max_abs, got.max_rel), (Some(most), Some(most_relative)));
-    close("mean_abs", got.mean_abs.expect("some"), apart / n, apart / n);
+    assert_eq!(
+        (got.max_abs, got.max_rel),
+        (Some(most), Some(most_relative))
+    );
+    close(
+        "mean_abs",
+        got.mean_abs.expect("some"),
+        apart / n,
+        apart / n,
+    );
     close("mse", got.mse.expect("some"), squares / n, squares / n);
-    close("mean_rel", got.mean_rel.expect("some"), relative / n, relative / n);
+    close(
+        "mean_rel",
+        got.mean_rel.expect("some"),
+        relative / n,
+        relative / n,
+    );
     if energy > 0.0 && got.differing > 0 {
-        close("rel_l2", got.rel_l2.expect("some"), (squares / energy).sqrt(), (squares / energy).sqrt());
+        close(
+            "rel_l2",
+            got.rel_l2.expect("some"),
+            (squares / energy).sqrt(),
+            (squares / energy).sqrt(),
+        );
     }
     if energy > 0.0 && other > 0.0 {
-        close("cosine", got.cosine.expect("some"), dot / energy.sqrt() / other.sqrt(), 1.0);
+        close(
+            "cosine",
+            got.cosine.expect("some"),
+            dot / energy.sqrt() / other.sqrt(),
+            1.0,
+        );
     }
-    let first_bad = (0..r.len()).find(|i| unequal((&r[*i], &c[*i])) && !(r[*i].is_finite() && c[*i].is_finite()));
-    let first_most = (0..r.len()).find(|i| r[*i].is_finite() && c[*i].is_finite() && (c[*i] - r[*i]).abs() == most);
+    let first_bad = (0..r.len())
+        .find(|i| unequal((&r[*i], &c[*i])) && !(r[*i].is_finite() && c[*i].is_finite()));
+    let first_most = (0..r.len())
+        .find(|i| r[*i].is_finite() && c[*i].is_finite() && (c[*i] - r[*i]).abs() == most);
     assert_eq!(got.worst.map(|w| w.at as usize), first_bad.or(first_most));
 }
 
@@ -161,7 +270,11 @@ fn noisy(len: usize, seed: u64, noise: f64) -> (Vec<f32>, Vec<f32>) {
         .map(|i| {
             let r = random.unit();
             // Every third is equal, a few change their sign.
-            let c = if i % 3 == 0 { r } else { r + noise * random.unit() };
+            let c = if i % 3 == 0 {
+                r
+            } else {
+                r + noise * random.unit()
+            };
             (r as f32, c as f32)
         })
         .unzip()
@@ -184,7 +297,10 @@ fn no_length_loses_its_tail() {
         for (r, c) in pairs {
             let fast = of(&r, &c);
             agrees(&fast, &values(&r), &values(&c));
-            same(&fast, &totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink"));
+            same(
+                &fast,
+                &totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink"),
+            );
         }
     }
 }
@@ -194,10 +310,20 @@ fn halves_are_read_as_the_plain_way_reads_them() {
     // Every bit pattern against its neighbour, NaN and infinities included, in one block; then the finite ones only.
     for mask in [u16::MAX, 0xbfff] {
         let bits: Vec<u16> = (0..=u16::MAX).map(|x| x & mask).collect();
-        let bytes = |shift: usize| bits.iter().cycle().skip(shift).take(bits.len()).flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+        let bytes = |shift: usize| {
+            bits.iter()
+                .cycle()
+                .skip(shift)
+                .take(bits.len())
+                .flat_map(|x| x.to_le_bytes())
+                .collect::<Vec<u8>>()
+        };
         for dtype in [DType::F16, DType::Bf16] {
             let (r, c) = (view(dtype, bytes(0)), view(dtype, bytes(1)));
-            same(&of(&r, &c), &totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink"));
+            same(
+                &of(&r, &c),
+                &totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink"),
+            );
         }
     }
 }
@@ -211,7 +337,11 @@ fn one_element_counts_wherever_it_stands() {
                 let mut c = r.clone();
                 c[at] = bad;
                 let got = of(&f32s(&r), &f32s(&c));
-                assert_eq!((got.differing, got.worst.map(|w| w.at)), (1, Some(at as u64)), "{bad} at {at} of {len}");
+                assert_eq!(
+                    (got.differing, got.worst.map(|w| w.at)),
+                    (1, Some(at as u64)),
+                    "{bad} at {at} of {len}"
+                );
                 assert_eq!(got.nonfinite_differing, u64::from(!bad.is_finite()));
                 assert_eq!(got.candidate.nan, u64::from(bad.is_nan()));
                 assert_eq!(got.candidate.inf, u64::from(bad.is_infinite()));
@@ -222,7 +352,10 @@ fn one_element_counts_wherever_it_stands() {
                 }
                 // The same NaN on both sides is no difference.
                 let twice = of(&f32s(&c), &f32s(&c));
-                assert_eq!((twice.differing, twice.rel_l2, twice.beyond), (0, Some(0.0), Some(0)));
+                assert_eq!(
+                    (twice.differing, twice.rel_l2, twice.beyond),
+                    (0, Some(0.0), Some(0))
+                );
             }
         }
     }
@@ -231,15 +364,29 @@ fn one_element_counts_wherever_it_stands() {
 #[test]
 fn sides_are_not_swapped() {
     let got = of(&f32s(&[1.0, 2.0, -4.0]), &f32s(&[3.0, 2.0, 0.0]));
-    assert_eq!(got.worst.map(|w| (w.at, w.reference, w.candidate)), Some((2, -4.0, 0.0)));
-    assert_eq!((got.reference.min, got.candidate.min), (Some(-4.0), Some(0.0)));
+    assert_eq!(
+        got.worst.map(|w| (w.at, w.reference, w.candidate)),
+        Some((2, -4.0, 0.0))
+    );
+    assert_eq!(
+        (got.reference.min, got.candidate.min),
+        (Some(-4.0), Some(0.0))
+    );
     assert_eq!((got.reference.zero, got.candidate.zero), (0, 1));
-    close("rel_l2", got.rel_l2.expect("a norm"), (20f64 / 21.0).sqrt(), 1.0);
+    close(
+        "rel_l2",
+        got.rel_l2.expect("a norm"),
+        (20f64 / 21.0).sqrt(),
+        1.0,
+    );
     assert_eq!(got.max_rel, Some(1.0));
     assert_eq!(got.max_abs, Some(4.0));
     // Nothing in the reference to measure against, everything in the candidate.
     let zero = of(&f32s(&[0.0, 0.0]), &f32s(&[1.0, 0.0]));
-    assert_eq!((zero.rel_l2, zero.cosine, zero.max_rel), (None, None, Some(1.0)));
+    assert_eq!(
+        (zero.rel_l2, zero.cosine, zero.max_rel),
+        (None, None, Some(1.0))
+    );
 }
 
 #[test]
@@ -249,11 +396,17 @@ fn of_equal_differences_the_first_is_the_worst() {
         c[at] = 1.5;
     }
     let got = of(&f32s(&vec![1f32; 70_000]), &f32s(&c));
-    assert_eq!(got.top.iter().map(|w| w.at).collect::<Vec<_>>(), [9, 4200, 4201, 5000, 66_000]);
+    assert_eq!(
+        got.top.iter().map(|w| w.at).collect::<Vec<_>>(),
+        [9, 4200, 4201, 5000, 66_000]
+    );
     assert_eq!(got.worst.map(|w| w.at), Some(9));
     assert_eq!(got.magnitudes, [(-1, 6)]);
     let equal = of(&f32s(&c), &f32s(&c));
-    assert_eq!((equal.worst.map(|w| w.at), equal.top.len(), equal.cosine), (Some(0), 0, Some(1.0)));
+    assert_eq!(
+        (equal.worst.map(|w| w.at), equal.top.len(), equal.cosine),
+        (Some(0), 0, Some(1.0))
+    );
 }
 
 #[test]
@@ -261,7 +414,10 @@ fn digits_do_not_depend_on_the_threads() {
     let (r, c) = noisy(1_000_003, 99, 1e-2);
     for (r, c) in [(f32s(&r), f32s(&c)), (bf16s(&r), f32s(&c))] {
         let with = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .expect("threads");
             pool.install(|| of(&r, &c))
         };
         let one = with(1);
@@ -276,7 +432,11 @@ fn a_giant_pair_can_be_measured_in_parts() {
     let (r, c) = noisy(300_000, 5, 1e-2);
     let (r, c) = (f32s(&r), f32s(&c));
     let part = |range| State::of_range(&r, &c, range, &ALL).expect("memory does not shrink");
-    let parts = [part(0..65_536), part(65_536..262_144), part(262_144..300_000)];
+    let parts = [
+        part(0..65_536),
+        part(65_536..262_144),
+        part(262_144..300_000),
+    ];
     let [a, b, c2] = parts;
     same(&a.merge(b).merge(c2).finish(), &of(&r, &c));
 }
@@ -292,7 +452,10 @@ fn a_part_is_written_and_read_again_to_the_last_bit() {
         let again: State = serde_json::from_str(&text).expect("a state");
         // A NaN is not equal to itself, but is written the same.
         assert_eq!(serde_json::to_string(&again).expect("a text"), text);
-        assert_eq!(format!("{:?}", again.finish()), format!("{:?}", state.finish()));
+        assert_eq!(
+            format!("{:?}", again.finish()),
+            format!("{:?}", state.finish())
+        );
     }
 }
 
@@ -306,8 +469,18 @@ fn every_neighbourhood_is_measured_as_the_plain_way_does() {
         ("near, added", |a, b| (a, a + 1e-2 * b)),
         ("near, times", |a, b| (a, a * (1.0 + 1e-2 * b))),
         ("rounding", |a, b| (a, a * (1.0 + 1e-7 * b))),
-        ("one side is 0", |a, b| (if b > 0.3 { 0.0 } else { a.abs() }, a.abs() * if b < -0.3 { 0.0 } else { 1.0 })),
-        ("zeros of both signs", |a, b| (if a > 0.0 { 0.0 } else { -0.0 }, if b > 0.0 { -0.0 } else { 0.0 })),
+        ("one side is 0", |a, b| {
+            (
+                if b > 0.3 { 0.0 } else { a.abs() },
+                a.abs() * if b < -0.3 { 0.0 } else { 1.0 },
+            )
+        }),
+        ("zeros of both signs", |a, b| {
+            (
+                if a > 0.0 { 0.0 } else { -0.0 },
+                if b > 0.0 { -0.0 } else { 0.0 },
+            )
+        }),
         ("the same size, other signs", |a, b| (a, a * b.signum())),
         ("far apart", |a, b| (a * 1e-30, b * 1e30)),
         ("denormal", |a, b| (a * 1e-39, b * 1e-42)),
@@ -316,8 +489,15 @@ fn every_neighbourhood_is_measured_as_the_plain_way_does() {
         for positive in [false, true] {
             let mut random = Random(seed as u64 + 77);
             let pairs = (0..3 * 4096 + 48).map(|_| sort(random.unit(), random.unit()));
-            let (r, c): (Vec<f32>, Vec<f32>) =
-                pairs.map(|(r, c)| if positive { (relu(r) as f32, relu(c) as f32) } else { (r as f32, c as f32) }).unzip();
+            let (r, c): (Vec<f32>, Vec<f32>) = pairs
+                .map(|(r, c)| {
+                    if positive {
+                        (relu(r) as f32, relu(c) as f32)
+                    } else {
+                        (r as f32, c as f32)
+                    }
+                })
+                .unzip();
             for (r, c) in [(f32s(&r), f32s(&c)), (bf16s(&r), bf16s(&c))] {
                 let fast = of(&r, &c);
                 let plain = totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink");
@@ -341,13 +521,26 @@ fn someone_who_had_enough_gets_nothing() {
     let whole = totals_watched(&r, &c, &ALL, &go_on).expect("memory does not shrink");
     assert_eq!(whole, Some(of(&r, &c)));
     assert_eq!(told.into_inner(), 300_000);
-    assert_eq!(totals_watched(&r, &c, &ALL, &|_| false).expect("memory does not shrink"), None);
+    assert_eq!(
+        totals_watched(&r, &c, &ALL, &|_| false).expect("memory does not shrink"),
+        None
+    );
 }
 
 #[test]
 fn rows_of_any_length_have_the_profiles_of_the_plain_way() {
-    for dims in [[30, 4096], [17, 8192], [9, 20_000], [4000, 33], [2, 70_001], [70_000, 2], [64, 1040], [100, 1024], [40, 2880], [21, 5120]]
-    {
+    for dims in [
+        [30, 4096],
+        [17, 8192],
+        [9, 20_000],
+        [4000, 33],
+        [2, 70_001],
+        [70_000, 2],
+        [64, 1040],
+        [100, 1024],
+        [40, 2880],
+        [21, 5120],
+    ] {
         let (mut r, mut c) = noisy((dims[0] * dims[1]) as usize, 11, 1e-2);
         // The first chunk is equal; then, the second time, one element is not finite.
         c[..65_536].copy_from_slice(&r[..65_536]);
@@ -359,12 +552,23 @@ fn rows_of_any_length_have_the_profiles_of_the_plain_way() {
             };
             let (r, c) = (shaped(&r), shaped(&c));
             let fast = of(&r, &c);
-            assert_eq!((fast.profiles.len(), fast.nonfinite_differing), (2, u64::from(bad.is_nan())));
-            same(&fast, &totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink"));
+            assert_eq!(
+                (fast.profiles.len(), fast.nonfinite_differing),
+                (2, u64::from(bad.is_nan()))
+            );
+            same(
+                &fast,
+                &totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink"),
+            );
             // Both take some of the same ways; what all indices hold together is summed elsewhere.
             let norm = fast.reference.norm.expect("numbers");
             for profile in fast.profiles.iter().filter(|_| bad == 1.0) {
-                close("all energy", profile.energy.iter().sum(), norm * norm, norm * norm);
+                close(
+                    "all energy",
+                    profile.energy.iter().sum(),
+                    norm * norm,
+                    norm * norm,
+                );
                 let errors = fast.mse.expect("numbers") * fast.compared as f64;
                 close("all errors", profile.error.iter().sum(), errors, errors);
             }
@@ -386,16 +590,32 @@ fn long_tensors_are_sampled_for_pictures_and_exact_in_totals() {
     let (left, right) = (shaped(&r), shaped(&c));
     let fast = of(&left, &right);
     agrees(&fast, &values(&left), &values(&right));
-    same(&fast, &totals(&Plain(&left), &Plain(&right), &ALL).expect("memory does not shrink"));
+    same(
+        &fast,
+        &totals(&Plain(&left), &Plain(&right), &ALL).expect("memory does not shrink"),
+    );
     assert_eq!(fast.worst.map(|w| w.at), Some(1_000_001));
-    assert!(fast.profiles[0].max_abs[1_000_001 / 1024] > 2.0, "rows are not sampled");
+    assert!(
+        fast.profiles[0].max_abs[1_000_001 / 1024] > 2.0,
+        "rows are not sampled"
+    );
     let columns = &fast.profiles[1];
     assert_eq!((columns.error.len(), columns.differing[77]), (1024, 2100));
-    assert!((0..1024).filter(|i| *i != 77).all(|i| columns.error[i] * 1e4 < columns.error[77]));
+    assert!(
+        (0..1024)
+            .filter(|i| *i != 77)
+            .all(|i| columns.error[i] * 1e4 < columns.error[77])
+    );
     let near = |sampled: u64, exact: u64| sampled.abs_diff(exact) * 5 < exact;
     assert!(near(columns.differing.iter().sum(), fast.differing));
-    assert!(near(fast.magnitudes.iter().map(|(_, count)| count).sum(), fast.differing));
-    assert!(near(fast.ulps.iter().map(|(_, count)| count).sum(), fast.differing));
+    assert!(near(
+        fast.magnitudes.iter().map(|(_, count)| count).sum(),
+        fast.differing
+    ));
+    assert!(near(
+        fast.ulps.iter().map(|(_, count)| count).sum(),
+        fast.differing
+    ));
 }
 
 /// Blocks of close pairs have loops of their own, which give up where one pair is not; after many blocks a single one has to be noticed.
@@ -406,15 +626,33 @@ fn close_pairs_and_what_is_among_them_are_measured_as_the_plain_way_does() {
         let mut random = Random(99);
         let pairs = (0..LEN).map(|_| {
             let r = random.unit() * random.unit();
-            ((r as f32), (r + r * noise * random.unit() + size * random.unit()) as f32)
+            (
+                (r as f32),
+                (r + r * noise * random.unit() + size * random.unit()) as f32,
+            )
         });
         pairs.unzip::<f32, f32, Vec<f32>, Vec<f32>>()
     };
     for (noise, size) in [(1e-2, 0.0), (1e-6, 0.0), (0.0, 1e-4), (0.3, 0.0)] {
         let (r, c) = data(noise, size);
         // Nothing; a zero on both sides; on one; another sign; a record; not finite, on either side; a 0 and a -0.
-        let one = [None, Some((0.0, 0.0)), Some((0.25, 0.0)), Some((0.0, 0.5)), Some((-1e-3, 1e-3)), Some((0.4, 0.6)), Some((-0.6, -0.4))];
-        let bad = [(f32::NAN, 1.0), (-1.0, f32::NAN), (f32::INFINITY, -2.0), (-2.0, f32::INFINITY), (0.0, -0.0)].map(Some);
+        let one = [
+            None,
+            Some((0.0, 0.0)),
+            Some((0.25, 0.0)),
+            Some((0.0, 0.5)),
+            Some((-1e-3, 1e-3)),
+            Some((0.4, 0.6)),
+            Some((-0.6, -0.4)),
+        ];
+        let bad = [
+            (f32::NAN, 1.0),
+            (-1.0, f32::NAN),
+            (f32::INFINITY, -2.0),
+            (-2.0, f32::INFINITY),
+            (0.0, -0.0),
+        ]
+        .map(Some);
         for (i, found) in one.into_iter().chain(bad).enumerate() {
             let (mut r, mut c) = (r.clone(), c.clone());
             if let Some((x, y)) = found {
@@ -422,7 +660,10 @@ fn close_pairs_and_what_is_among_them_are_measured_as_the_plain_way_does() {
                 (r[at], c[at]) = (x, y);
             }
             for (r, c) in [(f32s(&r), f32s(&c)), (bf16s(&r), bf16s(&c))] {
-                same(&of(&r, &c), &totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink"));
+                same(
+                    &of(&r, &c),
+                    &totals(&Plain(&r), &Plain(&c), &ALL).expect("memory does not shrink"),
+                );
             }
         }
     }
@@ -432,10 +673,22 @@ fn close_pairs_and_what_is_among_them_are_measured_as_the_plain_way_does() {
 fn strided_views_are_read_through() {
     let (r, c) = noisy(60 * 70, 3, 1e-2);
     let shaped = |values: &[f32], dims: [u64; 2]| {
-        View::new(DType::F32, Shape::from(dims), values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>().into()).expect("whole")
+        View::new(
+            DType::F32,
+            Shape::from(dims),
+            values
+                .iter()
+                .flat_map(|x| x.to_le_bytes())
+                .collect::<Vec<u8>>()
+                .into(),
+        )
+        .expect("whole")
     };
     let (r, c) = (shaped(&r, [60, 70]), shaped(&c, [60, 70]));
-    let turned: Vec<f32> = values(&c.permute(&[1, 0])).iter().map(|x| *x as f32).collect();
+    let turned: Vec<f32> = values(&c.permute(&[1, 0]))
+        .iter()
+        .map(|x| *x as f32)
+        .collect();
     let turned = shaped(&turned, [70, 60]).permute(&[1, 0]);
     same(&of(&r, &turned), &of(&r, &c));
 }
@@ -444,12 +697,18 @@ fn strided_views_are_read_through() {
 fn words_are_equal_or_they_are_not() {
     let words = |text: &str| view(DType::Bytes(3), text.as_bytes().to_vec());
     let got = of(&words("onetwosix"), &words("onetenten"));
-    assert_eq!((got.count, got.compared, got.differing, got.max_abs), (3, 3, 2, None));
+    assert_eq!(
+        (got.count, got.compared, got.differing, got.max_abs),
+        (3, 3, 2, None)
+    );
     assert_eq!((got.worst.map(|w| w.at), got.rel_l2), (Some(1), None));
     assert_eq!(got.profiles[0].differing, [0, 1, 1]);
     assert_eq!(of(&words("onetwo"), &words("onetwo")).rel_l2, Some(0.0));
     let error = totals(&words("one"), &f32s(&[1.0]), &ALL).expect_err("words are no numbers");
-    assert_eq!(error.to_string(), "bytes24 and f32 cannot be compared element by element");
+    assert_eq!(
+        error.to_string(),
+        "bytes24 and f32 cannot be compared element by element"
+    );
 }
 
 proptest! {
@@ -487,13 +746,35 @@ fn a_whole_profile_has_what_a_sampled_one_leaves_out() {
     let (rows, columns) = (1500usize, 1200usize);
     let reference: Vec<f32> = (0..rows * columns).map(|i| (i % 97) as f32).collect();
     let mut candidate = reference.clone();
-    candidate[701 * columns..702 * columns].iter_mut().for_each(|value| *value += 0.5);
+    candidate[701 * columns..702 * columns]
+        .iter_mut()
+        .for_each(|value| *value += 0.5);
     let shape = Shape::from([rows as u64, columns as u64]);
     let view = |values: &[f32]| {
-        View::new(DType::F32, shape.clone(), values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>().into()).unwrap()
+        View::new(
+            DType::F32,
+            shape.clone(),
+            values
+                .iter()
+                .flat_map(|x| x.to_le_bytes())
+                .collect::<Vec<u8>>()
+                .into(),
+        )
+        .unwrap()
     };
-    let options = Options { profiles: Profiling::Whole, top: 1, tolerance: None };
+    let options = Options {
+        profiles: Profiling::Whole,
+        top: 1,
+        tolerance: None,
+    };
     let found = totals(&view(&reference), &view(&candidate), &options).unwrap();
-    let of_columns = found.profiles.iter().find(|profile| profile.axis == 1).unwrap();
-    assert!(of_columns.differing.iter().all(|differing| *differing == 1) && of_columns.max_abs.iter().all(|most| *most == 0.5));
+    let of_columns = found
+        .profiles
+        .iter()
+        .find(|profile| profile.axis == 1)
+        .unwrap();
+    assert!(
+        of_columns.differing.iter().all(|differing| *differing == 1)
+            && of_columns.max_abs.iter().all(|most| *most == 0.5)
+    );
 }

@@ -73,10 +73,14 @@ pub enum StartError {
 impl App {
     pub fn new(config: Config) -> Result<Arc<Self>, StartError> {
         let path = config.state.clone();
-        let state = |source| StartError::State { path: path.clone(), source };
+        let state = |source| StartError::State {
+            path: path.clone(),
+            source,
+        };
         std::fs::create_dir_all(&path).map_err(state)?;
         let store = Store::open(&path.join("state.db"))?;
-        let uploads = Uploads::open(path.join("uploads"), config.max_upload, &store).map_err(state)?;
+        let uploads =
+            Uploads::open(path.join("uploads"), config.max_upload, &store).map_err(state)?;
         let mut sessions = HashMap::new();
         for (id, document) in store.sessions()? {
             // One that cannot be read is left alone: a newer twinscope may know it.
@@ -84,10 +88,17 @@ impl App {
                 sessions.insert(id.clone(), Arc::new(Session::restored(id, record)));
             }
         }
-        let used = sessions.values().flat_map(|session| session.record().uploads()).collect();
+        let used = sessions
+            .values()
+            .flat_map(|session| session.record().uploads())
+            .collect();
         uploads.forget_unused(&store, &used);
         let room = Room::new(config.comparisons.max(1));
-        let threads = |name: &'static str| rayon::ThreadPoolBuilder::new().thread_name(move |nth| format!("{name}-{nth}")).build();
+        let threads = |name: &'static str| {
+            rayon::ThreadPoolBuilder::new()
+                .thread_name(move |nth| format!("{name}-{nth}"))
+                .build()
+        };
         let (answers, pictures) = (threads("answer")?, threads("picture")?);
         let app = Self {
             config,
@@ -110,7 +121,8 @@ impl App {
 
     pub fn session(&self, id: &str) -> Answer<Arc<Session>> {
         self.all().get(id).cloned().ok_or_else(|| {
-            Problem::not_found("no_such_session", format!("there is no session `{id}`")).hint("it may have been deleted in another tab")
+            Problem::not_found("no_such_session", format!("there is no session `{id}`"))
+                .hint("it may have been deleted in another tab")
         })
     }
 
@@ -129,15 +141,25 @@ impl App {
     pub fn delete(&self, id: &str) -> Answer<()> {
         let session = self.session(id)?;
         session.cancel();
-        let used: Vec<String> =
-            self.sessions().iter().filter(|other| other.id != id).flat_map(|session| session.record().uploads()).collect();
-        let own: Vec<String> = session.record().uploads().into_iter().filter(|upload| !used.contains(upload)).collect();
+        let used: Vec<String> = self
+            .sessions()
+            .iter()
+            .filter(|other| other.id != id)
+            .flat_map(|session| session.record().uploads())
+            .collect();
+        let own: Vec<String> = session
+            .record()
+            .uploads()
+            .into_iter()
+            .filter(|upload| !used.contains(upload))
+            .collect();
         if let Err(error) = self.store.delete_session(id) {
             // On a full disk even this needs room: what the user wants to be rid of makes it.
             if !error.is_full() || own.is_empty() {
                 return Err(error.into());
             }
-            own.iter().try_for_each(|upload| self.uploads.remove_data(upload))?;
+            own.iter()
+                .try_for_each(|upload| self.uploads.remove_data(upload))?;
             self.store.delete_session(id)?;
         }
         self.all().remove(id);
@@ -164,7 +186,12 @@ impl App {
 
     /// Closes the sources of sessions beyond [`OPEN`] that have been idle the longest.
     pub(crate) fn close_idle(&self) {
-        let mut open: Vec<Arc<Session>> = self.all().values().filter(|session| session.is_open()).cloned().collect();
+        let mut open: Vec<Arc<Session>> = self
+            .all()
+            .values()
+            .filter(|session| session.is_open())
+            .cloned()
+            .collect();
         open.sort_by_key(|session| std::cmp::Reverse(session.used()));
         open.iter().skip(OPEN).for_each(|session| session.close());
     }
@@ -178,7 +205,9 @@ impl App {
 
 /// Seconds since 1970.
 pub(crate) fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs() as i64)
 }
 
 /// A name that nobody can guess: 128 bits, or 192 for a token.
@@ -200,7 +229,10 @@ pub(crate) struct Place<'a>(&'a Room);
 
 impl Room {
     fn new(places: usize) -> Self {
-        Self { free: Mutex::new(places), freed: std::sync::Condvar::new() }
+        Self {
+            free: Mutex::new(places),
+            freed: std::sync::Condvar::new(),
+        }
     }
 
     /// A place, or `None` when `stopped` says so first.
@@ -214,7 +246,9 @@ impl Room {
                 *free -= 1;
                 return Some(Place(self));
             }
-            let waited = self.freed.wait_timeout(free, std::time::Duration::from_millis(200));
+            let waited = self
+                .freed
+                .wait_timeout(free, std::time::Duration::from_millis(200));
             free = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -39,16 +39,37 @@ const BATCH: usize = 500;
 /// Starts the comparison of a session anew; the one before ends.
 pub(crate) fn start(app: &Arc<App>, session: &Arc<Session>) -> Answer<()> {
     if session.record().is_imported() {
-        return Err(Problem::conflict("no_data", "this is an imported report: it has nothing to compare"));
+        return Err(Problem::conflict(
+            "no_data",
+            "this is an imported report: it has nothing to compare",
+        ));
     }
     let cancel = session.begin();
     let revision = session.record().revision;
-    session.update(app, |record| (record.state, record.problem) = (State::Queued, None))?;
+    session.update(app, |record| {
+        (record.state, record.problem) = (State::Queued, None)
+    })?;
     session.set_progress(Progress::default());
-    app.events.push(&session.id, What::State { revision, state: State::Queued, problem: None });
-    let run = Run { app: app.clone(), session: session.clone(), cancel, revision };
-    let spawned = thread::Builder::new().name("comparison".to_owned()).spawn(move || run.run());
-    spawned.map(drop).map_err(|error| Problem::internal(format!("cannot start a thread: {error}")))
+    app.events.push(
+        &session.id,
+        What::State {
+            revision,
+            state: State::Queued,
+            problem: None,
+        },
+    );
+    let run = Run {
+        app: app.clone(),
+        session: session.clone(),
+        cancel,
+        revision,
+    };
+    let spawned = thread::Builder::new()
+        .name("comparison".to_owned())
+        .spawn(move || run.run());
+    spawned
+        .map(drop)
+        .map_err(|error| Problem::internal(format!("cannot start a thread: {error}")))
 }
 
 struct Run {
@@ -98,38 +119,60 @@ impl Run {
     fn tell_state(&self, state: State) {
         if self.session.is_latest(&self.cancel) {
             self.session.record().state = state;
-            self.app.events.push(&self.session.id, What::State { revision: self.revision, state, problem: None });
+            self.app.events.push(
+                &self.session.id,
+                What::State {
+                    revision: self.revision,
+                    state,
+                    problem: None,
+                },
+            );
         }
     }
 
     fn compare(&self) -> Answer<(State, Report, String)> {
         self.progress(Progress::default());
         let sources = self.session.sources(&self.app)?;
-        self.progress(Progress { phase: Phase::Pairing, ..Progress::default() });
+        self.progress(Progress {
+            phase: Phase::Pairing,
+            ..Progress::default()
+        });
         let settings = self.session.record().settings.clone();
         let measured = Arc::new(self.plan(&sources, settings)?);
-        let count = Arc::new(Count { bytes: AtomicU64::new(0), cancel: self.cancel.clone(), explaining: AtomicBool::new(false) });
+        let count = Arc::new(Count {
+            bytes: AtomicU64::new(0),
+            cancel: self.cancel.clone(),
+            explaining: AtomicBool::new(false),
+        });
         let (done, waiting) = channel();
         let worker = {
             let (measured, sources, count) = (measured.clone(), sources.clone(), count.clone());
             let work = move || {
                 let _ = done.send(work(&measured, &sources, &count));
             };
-            thread::Builder::new().name("measure".to_owned()).spawn(work)?
+            thread::Builder::new()
+                .name("measure".to_owned())
+                .spawn(work)?
         };
         let mut shown = Shown::new(bytes(&measured, &sources), already(&measured));
         let finished = loop {
             match waiting.recv_timeout(TICK) {
                 Ok(report) => break Some(report),
                 Err(RecvTimeoutError::Timeout) if self.stopped() => break None,
-                Err(RecvTimeoutError::Timeout) => self.look(&measured, &sources, &count, &mut shown),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.look(&measured, &sources, &count, &mut shown)
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     let _ = worker.join();
                     return Err(broken());
                 }
             }
         };
-        let state = if finished.is_some() && !self.stopped() { State::Done } else { State::Cancelled };
+        let state = if finished.is_some() && !self.stopped() {
+            State::Done
+        } else {
+            State::Cancelled
+        };
         let mut report = finished.unwrap_or_else(|| merged(&measured, &sources));
         self.name(&mut report);
         let text = serde_json::to_string(&report)?;
@@ -144,7 +187,8 @@ impl Run {
     /// Sources are called what the user calls them, not where an upload lies.
     fn name(&self, report: &mut twinscope_compare::Report) {
         let record = self.session.record();
-        let name = |source: &Option<SourceRecord>| source.as_ref().map(|source| source.name.clone());
+        let name =
+            |source: &Option<SourceRecord>| source.as_ref().map(|source| source.name.clone());
         report.reference = name(&record.reference).unwrap_or_default();
         report.candidate = name(&record.candidate).unwrap_or_else(|| report.reference.clone());
     }
@@ -156,7 +200,12 @@ impl Run {
             None => plan_alone(&left, &settings, false)?.0,
         };
         let parts = engine::slots(&plan);
-        let measured = Measured { plan, parts, settings, report: OnceLock::new() };
+        let measured = Measured {
+            plan,
+            parts,
+            settings,
+            report: OnceLock::new(),
+        };
         if let Some(before) = self.session.measured() {
             reuse(&before, &measured, sources);
         }
@@ -165,7 +214,9 @@ impl Run {
 
     fn progress(&self, progress: Progress) {
         self.session.set_progress(progress.clone());
-        self.app.events.push(&self.session.id, What::Progress(progress));
+        self.app
+            .events
+            .push(&self.session.id, What::Progress(progress));
     }
 
     /// Tells how far it is and, now and then, what is known.
@@ -173,9 +224,18 @@ impl Run {
         if !self.session.is_latest(&self.cancel) {
             return;
         }
-        let filled = measured.parts.iter().filter(|part| part.get().is_some()).count();
+        let filled = measured
+            .parts
+            .iter()
+            .filter(|part| part.get().is_some())
+            .count();
         let explaining = count.explaining.load(Ordering::Relaxed);
-        let progress = shown.progress(filled, measured.parts.len(), count.bytes.load(Ordering::Relaxed), explaining);
+        let progress = shown.progress(
+            filled,
+            measured.parts.len(),
+            count.bytes.load(Ordering::Relaxed),
+            explaining,
+        );
         // The pairs first: whoever hears of some may ask for them.
         self.tell_pairs(measured, sources, filled, shown);
         if shown.told.as_ref() != Some(&progress) {
@@ -191,8 +251,14 @@ impl Run {
         }
         let begun = Instant::now();
         let report = merged(measured, sources);
-        let done: Vec<bool> = report.pairs.iter().map(|pair| pair.unmeasured != Some(Unmeasured::Stopped)).collect();
-        let Ok(document) = Report::of(&report) else { return };
+        let done: Vec<bool> = report
+            .pairs
+            .iter()
+            .map(|pair| pair.unmeasured != Some(Unmeasured::Stopped))
+            .collect();
+        let Ok(document) = Report::of(&report) else {
+            return;
+        };
         let changed: Vec<Row> = document
             .pairs
             .iter()
@@ -200,11 +266,27 @@ impl Run {
             .filter(|(nth, pair)| shown.is_new(*nth, (done[*nth], pair.verdict as u8)))
             .map(|(nth, pair)| Row::of(nth, pair, done[nth]))
             .collect();
-        shown.rows = document.pairs.iter().zip(&done).map(|(pair, done)| (*done, pair.verdict as u8)).collect();
+        shown.rows = document
+            .pairs
+            .iter()
+            .zip(&done)
+            .map(|(pair, done)| (*done, pair.verdict as u8))
+            .collect();
         let (report, done) = (Arc::new(document), Arc::new(done));
-        self.session.set_current(Current { revision: self.revision, provisional: true, report, measured: done });
+        self.session.set_current(Current {
+            revision: self.revision,
+            provisional: true,
+            report,
+            measured: done,
+        });
         for rows in changed.chunks(BATCH) {
-            self.app.events.push(&self.session.id, What::Pairs { revision: self.revision, rows: rows.to_vec() });
+            self.app.events.push(
+                &self.session.id,
+                What::Pairs {
+                    revision: self.revision,
+                    rows: rows.to_vec(),
+                },
+            );
         }
         shown.filled = Some(filled);
         shown.next = Instant::now() + JUDGE.max(10 * begun.elapsed());
@@ -224,11 +306,23 @@ impl Run {
                 (state, Some(problem))
             }
         };
-        self.app.events.push(&self.session.id, What::State { revision: self.revision, state, problem });
+        self.app.events.push(
+            &self.session.id,
+            What::State {
+                revision: self.revision,
+                state,
+                problem,
+            },
+        );
         self.app.close_idle();
     }
 
-    fn keep(&self, state: State, report: Option<(Report, String)>, problem: Option<Problem>) -> Answer<()> {
+    fn keep(
+        &self,
+        state: State,
+        report: Option<(Report, String)>,
+        problem: Option<Problem>,
+    ) -> Answer<()> {
         let headline = report.as_ref().map(|(report, _)| Headline::of(report));
         let document = {
             let mut record = self.session.record();
@@ -244,10 +338,20 @@ impl Run {
         match report {
             Some((report, text)) => {
                 let report = Arc::new(report);
-                self.session.set_current(Current { revision: self.revision, provisional: false, report, measured: Arc::default() });
-                self.app.store.save_report(&self.session.id, &document, updated, Some(&text))?;
+                self.session.set_current(Current {
+                    revision: self.revision,
+                    provisional: false,
+                    report,
+                    measured: Arc::default(),
+                });
+                self.app
+                    .store
+                    .save_report(&self.session.id, &document, updated, Some(&text))?;
             }
-            None => self.app.store.save_session(&self.session.id, &document, updated)?,
+            None => self
+                .app
+                .store
+                .save_session(&self.session.id, &document, updated)?,
         }
         Ok(())
     }
@@ -272,7 +376,15 @@ struct Shown {
 impl Shown {
     fn new(bytes_total: u64, already: usize) -> Self {
         let now = Instant::now();
-        Self { begun: now, bytes_total, already, told: None, filled: None, rows: Vec::new(), next: now }
+        Self {
+            begun: now,
+            bytes_total,
+            already,
+            told: None,
+            filled: None,
+            rows: Vec::new(),
+            next: now,
+        }
     }
 
     fn is_new(&self, nth: usize, row: (bool, u8)) -> bool {
@@ -285,7 +397,11 @@ impl Shown {
         let left = rate.map(|rate| self.bytes_total.saturating_sub(bytes) as f64 / rate);
         let measuring = pairs < pairs_total && pairs_total > self.already;
         Progress {
-            phase: if explaining { Phase::Causes } else { Phase::Measuring },
+            phase: if explaining {
+                Phase::Causes
+            } else {
+                Phase::Measuring
+            },
             pairs,
             pairs_total,
             bytes,
@@ -297,9 +413,26 @@ impl Shown {
 }
 
 fn work(measured: &Measured, sources: &Sources, count: &Count) -> twinscope_compare::Report {
-    let (left, right) = (Side::new(&*sources.reference.source), Side::new(&*sources.other().source));
-    engine::measure(&measured.plan, &left, &right, &measured.settings, count, &measured.parts);
-    let mut report = engine::merge(&measured.plan, engine::taken(&measured.parts), &left, &right, &measured.settings, None);
+    let (left, right) = (
+        Side::new(&*sources.reference.source),
+        Side::new(&*sources.other().source),
+    );
+    engine::measure(
+        &measured.plan,
+        &left,
+        &right,
+        &measured.settings,
+        count,
+        &measured.parts,
+    );
+    let mut report = engine::merge(
+        &measured.plan,
+        engine::taken(&measured.parts),
+        &left,
+        &right,
+        &measured.settings,
+        None,
+    );
     if !report.partial && measured.settings.causes {
         count.explaining.store(true, Ordering::Relaxed);
         engine::explain(&measured.plan, &left, &right, &mut report);
@@ -308,26 +441,49 @@ fn work(measured: &Measured, sources: &Sources, count: &Count) -> twinscope_comp
 }
 
 fn merged(measured: &Measured, sources: &Sources) -> twinscope_compare::Report {
-    let (left, right) = (Side::new(&*sources.reference.source), Side::new(&*sources.other().source));
-    engine::merge(&measured.plan, engine::taken(&measured.parts), &left, &right, &measured.settings, None)
+    let (left, right) = (
+        Side::new(&*sources.reference.source),
+        Side::new(&*sources.other().source),
+    );
+    engine::merge(
+        &measured.plan,
+        engine::taken(&measured.parts),
+        &left,
+        &right,
+        &measured.settings,
+        None,
+    )
 }
 
 fn already(measured: &Measured) -> usize {
-    measured.parts.iter().filter(|part| part.get().is_some()).count()
+    measured
+        .parts
+        .iter()
+        .filter(|part| part.get().is_some())
+        .count()
 }
 
 /// How much there is to read, as the headers tell it.
 fn bytes(measured: &Measured, sources: &Sources) -> u64 {
-    let (left, right) = (Side::new(&*sources.reference.source), Side::new(&*sources.other().source));
+    let (left, right) = (
+        Side::new(&*sources.reference.source),
+        Side::new(&*sources.other().source),
+    );
     let size = |side: &Side<'_>, item: usize| {
         let item = &side.items()[item];
         let elements = item.shape.elements().unwrap_or(0);
         item.dtype.byte_len(elements).unwrap_or(elements)
     };
     let pairs = measured.plan.pairing.pairs.iter().zip(&measured.parts);
-    let open = pairs.filter(|(pair, part)| part.get().is_none() && !measured.plan.is_ranked(pair)).map(|(pair, _)| pair);
+    let open = pairs
+        .filter(|(pair, part)| part.get().is_none() && !measured.plan.is_ranked(pair))
+        .map(|(pair, _)| pair);
     let sizes = open.map(|pair| {
-        let of = |side: &Side<'_>, items: &[usize]| items.iter().fold(0u64, |sum, item| sum.saturating_add(size(side, *item)));
+        let of = |side: &Side<'_>, items: &[usize]| {
+            items
+                .iter()
+                .fold(0u64, |sum, item| sum.saturating_add(size(side, *item)))
+        };
         of(&left, &pair.reference).saturating_add(of(&right, &pair.candidate))
     });
     sizes.fold(0, u64::saturating_add)
@@ -336,7 +492,10 @@ fn bytes(measured: &Measured, sources: &Sources) -> u64 {
 /// Takes over what was measured before in the same way.
 fn reuse(before: &Measured, after: &Measured, sources: &Sources) {
     let tolerance = |settings: &Settings| (settings.rtol, settings.atol);
-    if before.plan.alone || after.plan.alone || tolerance(&before.settings) != tolerance(&after.settings) {
+    if before.plan.alone
+        || after.plan.alone
+        || tolerance(&before.settings) != tolerance(&after.settings)
+    {
         return;
     }
     let left = Side::new(&*sources.reference.source);
@@ -347,17 +506,27 @@ fn reuse(before: &Measured, after: &Measured, sources: &Sources) {
         .iter()
         .zip(&before.parts)
         .filter_map(|(pair, part)| Some(((&pair.reference[..], &pair.candidate[..]), part.get()?)))
-        .filter(|(_, part)| matches!(part.outcome, Outcome::Measured(..) | Outcome::Incomparable(_)))
+        .filter(|(_, part)| {
+            matches!(
+                part.outcome,
+                Outcome::Measured(..) | Outcome::Incomparable(_)
+            )
+        })
         .collect();
     for (pair, slot) in after.plan.pairing.pairs.iter().zip(&after.parts) {
         let name = &left.items()[pair.reference[0]].name;
         let same_layout = layout_of(&before.settings, name) == layout_of(&after.settings, name);
-        if let Some(part) = known.get(&(&pair.reference[..], &pair.candidate[..])).filter(|_| same_layout) {
+        if let Some(part) = known
+            .get(&(&pair.reference[..], &pair.candidate[..]))
+            .filter(|_| same_layout)
+        {
             let _ = slot.set((*part).clone());
         }
     }
 }
 
 fn layout_of<'a>(settings: &'a Settings, name: &str) -> Option<&'a LayoutOverride> {
-    settings.layouts.iter().find(|entry| globset::Glob::new(&entry.name).is_ok_and(|glob| glob.compile_matcher().is_match(name)))
+    settings.layouts.iter().find(|entry| {
+        globset::Glob::new(&entry.name).is_ok_and(|glob| glob.compile_matcher().is_match(name))
+    })
 }

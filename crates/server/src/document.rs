@@ -40,7 +40,9 @@ impl<'de> Deserialize<'de> for Number {
                 "NaN" => Ok(Self(f64::NAN)),
                 "Infinity" => Ok(Self(f64::INFINITY)),
                 "-Infinity" => Ok(Self(f64::NEG_INFINITY)),
-                _ => Err(serde::de::Error::custom(format!("`{word}` is not a number"))),
+                _ => Err(serde::de::Error::custom(format!(
+                    "`{word}` is not a number"
+                ))),
             },
         }
     }
@@ -49,8 +51,10 @@ impl<'de> Deserialize<'de> for Number {
 impl PartialSchema for Number {
     fn schema() -> RefOr<Schema> {
         let number = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Number));
-        let word =
-            ObjectBuilder::new().schema_type(SchemaType::Type(Type::String)).enum_values(Some(["NaN", "Infinity", "-Infinity"])).build();
+        let word = ObjectBuilder::new()
+            .schema_type(SchemaType::Type(Type::String))
+            .enum_values(Some(["NaN", "Infinity", "-Infinity"]))
+            .build();
         OneOfBuilder::new().item(number).item(word).into()
     }
 }
@@ -172,7 +176,11 @@ impl Worst {
     /// `candidate - reference`, exact before it is rounded once.
     pub fn difference(&self) -> f64 {
         let whole = |text: &String| text.parse::<i128>().ok();
-        match self.exact.as_ref().map(|[reference, candidate]| (whole(reference), whole(candidate))) {
+        match self
+            .exact
+            .as_ref()
+            .map(|[reference, candidate]| (whole(reference), whole(candidate)))
+        {
             Some((Some(reference), Some(candidate))) => candidate.saturating_sub(reference) as f64,
             _ => self.values[1].0 - self.values[0].0,
         }
@@ -229,7 +237,9 @@ pub struct Totals {
 impl Totals {
     /// Whether some element is not finite on one side and not the same on the other: it is then the worst one, or all that differs.
     pub fn unequal_nonfinite(&self) -> bool {
-        let worst = self.worst.is_some_and(|worst| worst.iter().any(|value| !value.0.is_finite()));
+        let worst = self
+            .worst
+            .is_some_and(|worst| worst.iter().any(|value| !value.0.is_finite()));
         self.differing > 0 && (worst || self.max_abs.is_none_or(|most| most.0 == 0.0))
     }
 }
@@ -267,7 +277,11 @@ pub struct Pair {
 impl Pair {
     /// What a pinned order and a link know a pair by.
     pub fn key(&self) -> String {
-        format!("{} = {}", self.reference.all().join(" + "), self.candidate.all().join(" + "))
+        format!(
+            "{} = {}",
+            self.reference.all().join(" + "),
+            self.candidate.all().join(" + ")
+        )
     }
 }
 
@@ -453,12 +467,20 @@ impl Row {
             cosine: totals.and_then(|totals| totals.cosine),
             max_ulp: totals.and_then(|totals| totals.max_ulp),
             differing: totals.map(|totals| totals.differing),
-            nonfinite: totals.map(|totals| [&totals.reference, &totals.candidate].map(|side| side.nan + side.inf).iter().sum()),
+            nonfinite: totals.map(|totals| {
+                [&totals.reference, &totals.candidate]
+                    .map(|side| side.nan + side.inf)
+                    .iter()
+                    .sum()
+            }),
             unequal_nonfinite: totals.is_some_and(Totals::unequal_nonfinite),
             cause: cause.map(|cause| cause.kind.clone()),
             cause_text: cause.map(|cause| cause.text.clone()),
             reason: pair.reason.clone().filter(|_| measured),
-            rearranged: pair.layout.as_ref().is_some_and(|layout| !layout.steps.is_empty()),
+            rearranged: pair
+                .layout
+                .as_ref()
+                .is_some_and(|layout| !layout.steps.is_empty()),
         }
     }
 }
@@ -477,13 +499,21 @@ impl Headline {
     /// Counts only what is measured; a pair that still waits has no verdict yet. Nothing said stands for all measured.
     pub fn so_far(report: &Report, measured: &[bool]) -> Self {
         let is_measured = |nth: usize| measured.get(nth).copied().unwrap_or(true);
-        let count =
-            |verdict: Verdict| report.pairs.iter().enumerate().filter(|(nth, pair)| pair.verdict == verdict && is_measured(*nth)).count();
+        let count = |verdict: Verdict| {
+            report
+                .pairs
+                .iter()
+                .enumerate()
+                .filter(|(nth, pair)| pair.verdict == verdict && is_measured(*nth))
+                .count()
+        };
         let first = report.first_divergence.clone();
         Self {
             verdict: report.verdict,
             partial: report.partial,
-            cause: first.as_ref().and_then(|first| report.pairs.get(first.pair)?.causes.first().cloned()),
+            cause: first
+                .as_ref()
+                .and_then(|first| report.pairs.get(first.pair)?.causes.first().cloned()),
             first_divergence: first,
             divergences: report.divergences.len(),
             computed_in: report.computed_in.clone(),
@@ -521,7 +551,12 @@ mod tests {
 
     #[test]
     fn a_nan_survives_the_way_through_json() {
-        let numbers = [Number(f64::NAN), Number(f64::INFINITY), Number(f64::NEG_INFINITY), Number(0.1)];
+        let numbers = [
+            Number(f64::NAN),
+            Number(f64::INFINITY),
+            Number(f64::NEG_INFINITY),
+            Number(0.1),
+        ];
         let text = serde_json::to_string(&numbers).unwrap();
         assert_eq!(text, r#"["NaN","Infinity","-Infinity",0.1]"#);
         let back: Vec<Number> = serde_json::from_str(&text).unwrap();

@@ -27,9 +27,15 @@ pub enum SideName {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Edit {
     /// These are one tensor. Several names on a side are its parts, in order. What they were paired with before is left over.
-    Pair { reference: Vec<String>, candidate: Vec<String> },
+    Pair {
+        reference: Vec<String>,
+        candidate: Vec<String>,
+    },
     /// These are not: both are left over.
-    Unpair { reference: Vec<String>, candidate: Vec<String> },
+    Unpair {
+        reference: Vec<String>,
+        candidate: Vec<String>,
+    },
     /// The suggestion of a leftover is right.
     Accept { side: SideName, name: String },
     /// Every suggestion of at least this score is right.
@@ -55,15 +61,29 @@ pub enum Edit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
-    Settings { label: String, before: Box<Settings>, after: Box<Settings> },
-    Order { label: String, before: Option<Vec<String>>, after: Option<Vec<String>> },
-    Move { label: String, from: usize, to: usize },
+    Settings {
+        label: String,
+        before: Box<Settings>,
+        after: Box<Settings>,
+    },
+    Order {
+        label: String,
+        before: Option<Vec<String>>,
+        after: Option<Vec<String>>,
+    },
+    Move {
+        label: String,
+        from: usize,
+        to: usize,
+    },
 }
 
 impl Change {
     pub fn label(&self) -> &str {
         match self {
-            Change::Settings { label, .. } | Change::Order { label, .. } | Change::Move { label, .. } => label,
+            Change::Settings { label, .. }
+            | Change::Order { label, .. }
+            | Change::Move { label, .. } => label,
         }
     }
 
@@ -75,8 +95,16 @@ impl Change {
     /// Carries it out, or takes it back.
     pub fn carry_out(&self, record: &mut Record, back: bool) {
         match self {
-            Change::Settings { before, after, .. } => record.settings = if back { (**before).clone() } else { (**after).clone() },
-            Change::Order { before, after, .. } => record.order = if back { before.clone() } else { after.clone() },
+            Change::Settings { before, after, .. } => {
+                record.settings = if back {
+                    (**before).clone()
+                } else {
+                    (**after).clone()
+                }
+            }
+            Change::Order { before, after, .. } => {
+                record.order = if back { before.clone() } else { after.clone() }
+            }
             Change::Move { from, to, .. } => {
                 let (from, to) = if back { (*to, *from) } else { (*from, *to) };
                 if let Some(order) = &mut record.order
@@ -110,15 +138,24 @@ impl Edit {
     pub fn change(&self, record: &Record, report: Option<&Report>) -> Answer<Change> {
         let mut after = record.settings.clone();
         let label = match self {
-            Edit::Pair { reference, candidate } => {
+            Edit::Pair {
+                reference,
+                candidate,
+            } => {
                 if reference.is_empty() || candidate.is_empty() {
                     return Err(Problem::bad("bad_edit", "a pair has a name on each side"));
                 }
                 pair(&mut after, reference, candidate);
                 format!("paired {}", shown(reference, candidate))
             }
-            Edit::Unpair { reference, candidate } => {
-                let entry = MapEntry { reference: names(reference), candidate: names(candidate) };
+            Edit::Unpair {
+                reference,
+                candidate,
+            } => {
+                let entry = MapEntry {
+                    reference: names(reference),
+                    candidate: names(candidate),
+                };
                 after.map.retain(|other| *other != entry);
                 if !after.unpaired.contains(&entry) {
                     after.unpaired.push(entry);
@@ -127,13 +164,20 @@ impl Edit {
             }
             Edit::Accept { side, name } => {
                 let (reference, candidate) = suggestion(need(report)?, *side, name)?;
-                pair(&mut after, std::slice::from_ref(&reference), std::slice::from_ref(&candidate));
+                pair(
+                    &mut after,
+                    std::slice::from_ref(&reference),
+                    std::slice::from_ref(&candidate),
+                );
                 format!("accepted {reference} = {candidate}")
             }
             Edit::AcceptAll { score } => {
                 let count = accept_all(&mut after, need(report)?, *score);
                 if count == 0 {
-                    return Err(Problem::conflict("nothing_to_accept", format!("no suggestion has a score of {score} or more")));
+                    return Err(Problem::conflict(
+                        "nothing_to_accept",
+                        format!("no suggestion has a score of {score} or more"),
+                    ));
                 }
                 format!("accepted {count} suggestions")
             }
@@ -142,7 +186,13 @@ impl Edit {
                 after.layouts.retain(|layout| layout.name != glob);
                 if let Some(steps) = steps {
                     // Before the globs that may name it too: the first that fits counts.
-                    after.layouts.insert(0, LayoutOverride { name: glob, steps: steps.clone() });
+                    after.layouts.insert(
+                        0,
+                        LayoutOverride {
+                            name: glob,
+                            steps: steps.clone(),
+                        },
+                    );
                 }
                 format!("changed the layout of {name}")
             }
@@ -151,7 +201,8 @@ impl Edit {
                 "changed the settings".to_owned()
             }
             Edit::ImportMap { text } => {
-                after.map = mapfile::parse(text).map_err(|error| Problem::bad("bad_map", error.to_string()))?;
+                after.map = mapfile::parse(text)
+                    .map_err(|error| Problem::bad("bad_map", error.to_string()))?;
                 format!("imported {} pairs", after.map.len())
             }
             Edit::ImportSettings { text } => {
@@ -159,27 +210,55 @@ impl Edit {
                 "imported settings".to_owned()
             }
             Edit::Order { keys } => {
-                let label = if keys.is_some() { "pinned the order" } else { "went back to execution order" };
-                return Ok(Change::Order { label: label.to_owned(), before: record.order.clone(), after: keys.clone() });
+                let label = if keys.is_some() {
+                    "pinned the order"
+                } else {
+                    "went back to execution order"
+                };
+                return Ok(Change::Order {
+                    label: label.to_owned(),
+                    before: record.order.clone(),
+                    after: keys.clone(),
+                });
             }
             Edit::Move { key, to } => return moved(record, report, key, *to),
         };
         check(&after, record.settings.plugins.as_slice())?;
-        Ok(Change::Settings { label, before: Box::new(record.settings.clone()), after: Box::new(after) })
+        Ok(Change::Settings {
+            label,
+            before: Box::new(record.settings.clone()),
+            after: Box::new(after),
+        })
     }
 }
 
 /// Everything that is wrong with settings whatever the sources are. A page must not be able to start programs.
 pub(crate) fn check(settings: &Settings, plugins: &[String]) -> Answer<()> {
     settings.check()?;
-    if settings.plugins.iter().any(|plugin| !plugins.contains(plugin)) {
-        return Err(Problem::bad("bad_settings", "programs that pair tensors can only be named on the command line")
-            .hint("start with `twinscope serve --match exec:PROG`, or use `twinscope diff`"));
+    if settings
+        .plugins
+        .iter()
+        .any(|plugin| !plugins.contains(plugin))
+    {
+        return Err(Problem::bad(
+            "bad_settings",
+            "programs that pair tensors can only be named on the command line",
+        )
+        .hint("start with `twinscope serve --match exec:PROG`, or use `twinscope diff`"));
     }
     for layout in &settings.layouts {
-        parse_steps(&layout.steps).map_err(|error| Problem::bad("bad_layout", format!("the layout of `{}`: {error}", layout.name)))?;
-        globset::Glob::new(&layout.name)
-            .map_err(|error| Problem::bad("bad_layout", format!("the layout of `{}`: {}", layout.name, error.kind())))?;
+        parse_steps(&layout.steps).map_err(|error| {
+            Problem::bad(
+                "bad_layout",
+                format!("the layout of `{}`: {error}", layout.name),
+            )
+        })?;
+        globset::Glob::new(&layout.name).map_err(|error| {
+            Problem::bad(
+                "bad_layout",
+                format!("the layout of `{}`: {}", layout.name, error.kind()),
+            )
+        })?;
     }
     Ok(engine::check(settings)?)
 }
@@ -191,20 +270,43 @@ fn need(report: Option<&Report>) -> Answer<&Report> {
 /// A name is in one entry at most: what it was paired with by hand before is forgotten.
 fn pair(settings: &mut Settings, reference: &[String], candidate: &[String]) {
     let free = |entry: &MapEntry| {
-        !entry.reference.all().iter().any(|name| reference.contains(name))
-            && !entry.candidate.all().iter().any(|name| candidate.contains(name))
+        !entry
+            .reference
+            .all()
+            .iter()
+            .any(|name| reference.contains(name))
+            && !entry
+                .candidate
+                .all()
+                .iter()
+                .any(|name| candidate.contains(name))
     };
     settings.map.retain(free);
-    let entry = MapEntry { reference: names(reference), candidate: names(candidate) };
+    let entry = MapEntry {
+        reference: names(reference),
+        candidate: names(candidate),
+    };
     settings.unpaired.retain(|other| *other != entry);
     settings.map.push(entry);
 }
 
 fn suggestion(report: &Report, side: SideName, name: &str) -> Answer<(String, String)> {
-    let left = if side == SideName::Reference { &report.only_reference } else { &report.only_candidate };
-    let found = left.iter().find(|leftover| leftover.name == name).and_then(|leftover| leftover.suggestion.clone());
-    let partner = found.ok_or_else(|| Problem::conflict("no_suggestion", format!("`{name}` has no suggestion")))?;
-    Ok(if side == SideName::Reference { (name.to_owned(), partner) } else { (partner, name.to_owned()) })
+    let left = if side == SideName::Reference {
+        &report.only_reference
+    } else {
+        &report.only_candidate
+    };
+    let found = left
+        .iter()
+        .find(|leftover| leftover.name == name)
+        .and_then(|leftover| leftover.suggestion.clone());
+    let partner = found
+        .ok_or_else(|| Problem::conflict("no_suggestion", format!("`{name}` has no suggestion")))?;
+    Ok(if side == SideName::Reference {
+        (name.to_owned(), partner)
+    } else {
+        (partner, name.to_owned())
+    })
 }
 
 /// The best first, so that a name wanted by two goes to the more alike.
@@ -218,7 +320,12 @@ fn accept_all(settings: &mut Settings, report: &Report, least: f64) -> usize {
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
     let (mut taken, mut count) = (std::collections::HashSet::new(), 0);
     for (_, reference, candidate) in all {
-        if report.only_candidate.iter().any(|left| left.name == candidate) && taken.insert(candidate) {
+        if report
+            .only_candidate
+            .iter()
+            .any(|left| left.name == candidate)
+            && taken.insert(candidate)
+        {
             pair(settings, &[reference.to_owned()], &[candidate.to_owned()]);
             count += 1;
         }
@@ -231,20 +338,42 @@ fn moved(record: &Record, report: Option<&Report>, key: &str, to: usize) -> Answ
     let label = format!("moved {key}");
     let unknown = || Problem::not_found("no_such_pair", format!("there is no pair `{key}`"));
     if let Some(order) = &record.order {
-        let from = order.iter().position(|other| other == key).ok_or_else(unknown)?;
-        return Ok(Change::Move { label, from, to: to.min(order.len() - 1) });
+        let from = order
+            .iter()
+            .position(|other| other == key)
+            .ok_or_else(unknown)?;
+        return Ok(Change::Move {
+            label,
+            from,
+            to: to.min(order.len() - 1),
+        });
     }
-    let mut keys: Vec<String> = need(report)?.pairs.iter().map(crate::document::Pair::key).collect();
-    let from = keys.iter().position(|other| other == key).ok_or_else(unknown)?;
+    let mut keys: Vec<String> = need(report)?
+        .pairs
+        .iter()
+        .map(crate::document::Pair::key)
+        .collect();
+    let from = keys
+        .iter()
+        .position(|other| other == key)
+        .ok_or_else(unknown)?;
     let moving = keys.remove(from);
     keys.insert(to.min(keys.len()), moving);
-    Ok(Change::Order { label, before: None, after: Some(keys) })
+    Ok(Change::Order {
+        label,
+        before: None,
+        after: Some(keys),
+    })
 }
 
 /// Rows as they are to be shown: the pinned ones in their order, what came later behind them.
 pub(crate) fn in_order(rows: Vec<Row>, order: Option<&[String]>) -> Vec<Row> {
     let Some(order) = order else { return rows };
-    let place: std::collections::HashMap<&str, usize> = order.iter().enumerate().map(|(at, key)| (key.as_str(), at)).collect();
+    let place: std::collections::HashMap<&str, usize> = order
+        .iter()
+        .enumerate()
+        .map(|(at, key)| (key.as_str(), at))
+        .collect();
     let mut rows = rows;
     rows.sort_by_key(|row| place.get(row.key.as_str()).copied().unwrap_or(usize::MAX));
     rows

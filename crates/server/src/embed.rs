@@ -17,7 +17,11 @@ struct Asset {
 static ASSETS: LazyLock<HashMap<&'static str, Asset>> = LazyLock::new(|| {
     let asset = |(name, bytes): &(&'static str, &'static [u8])| {
         let digest = Sha256::digest(bytes);
-        let etag = digest.iter().take(16).fold(String::from("\""), |text, byte| format!("{text}{byte:02x}")) + "\"";
+        let etag = digest
+            .iter()
+            .take(16)
+            .fold(String::from("\""), |text, byte| format!("{text}{byte:02x}"))
+            + "\"";
         (*name, Asset { bytes, etag })
     };
     FILES.iter().map(asset).collect()
@@ -39,27 +43,56 @@ pub(crate) async fn serve(method: Method, uri: Uri, headers: HeaderMap) -> Respo
     }
     let path = uri.path().trim_start_matches('/');
     let last = path.rsplit('/').next().unwrap_or_default();
-    let name = if path.is_empty() || !last.contains('.') { "index.html" } else { path };
+    let name = if path.is_empty() || !last.contains('.') {
+        "index.html"
+    } else {
+        path
+    };
     if ASSETS.contains_key(name) {
         return asset(name, &headers);
     }
     match name {
-        "index.html" => (StatusCode::OK, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], NO_PAGE).into_response(),
-        _ => (StatusCode::NOT_FOUND, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], "there is no such file").into_response(),
+        "index.html" => (
+            StatusCode::OK,
+            [(header::CONTENT_TYPE, "text/html; charset=utf-8")],
+            NO_PAGE,
+        )
+            .into_response(),
+        _ => (
+            StatusCode::NOT_FOUND,
+            [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
+            "there is no such file",
+        )
+            .into_response(),
     }
 }
 
 fn asset(name: &str, headers: &HeaderMap) -> Response {
-    let takes_brotli =
-        headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).any(
-            |coding| {
-                coding.split(';').next().map(str::trim) == Some("br") && !coding.contains("q=0,") && !coding.trim_end().ends_with("q=0")
-            },
-        );
-    let packed = takes_brotli.then(|| ASSETS.get(format!("{name}.br").as_str())).flatten();
-    let Some(asset) = packed.or_else(|| ASSETS.get(name)) else { return StatusCode::NOT_FOUND.into_response() };
-    let mut response = match headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok()) {
-        Some(known) if known.split(',').any(|etag| etag.trim().trim_start_matches("W/") == asset.etag) => {
+    let takes_brotli = headers
+        .get_all(header::ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| {
+            coding.split(';').next().map(str::trim) == Some("br")
+                && !coding.contains("q=0,")
+                && !coding.trim_end().ends_with("q=0")
+        });
+    let packed = takes_brotli
+        .then(|| ASSETS.get(format!("{name}.br").as_str()))
+        .flatten();
+    let Some(asset) = packed.or_else(|| ASSETS.get(name)) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let mut response = match headers
+        .get(header::IF_NONE_MATCH)
+        .and_then(|value| value.to_str().ok())
+    {
+        Some(known)
+            if known
+                .split(',')
+                .any(|etag| etag.trim().trim_start_matches("W/") == asset.etag) =>
+        {
             StatusCode::NOT_MODIFIED.into_response()
         }
         _ => asset.bytes.into_response(),

@@ -104,7 +104,11 @@ const KEPT: usize = 2048;
 
 impl Default for Events {
     fn default() -> Self {
-        Self { log: Mutex::default(), last: watch::Sender::new(0), closed: AtomicBool::new(false) }
+        Self {
+            log: Mutex::default(),
+            last: watch::Sender::new(0),
+            closed: AtomicBool::new(false),
+        }
     }
 }
 
@@ -117,7 +121,11 @@ impl Events {
         let seq = {
             let mut log = self.log();
             log.seq += 1;
-            let event = Event { seq: log.seq, session: session.to_owned(), what };
+            let event = Event {
+                seq: log.seq,
+                session: session.to_owned(),
+                what,
+            };
             log.kept.push_back(event);
             if log.kept.len() > KEPT {
                 log.kept.pop_front();
@@ -138,7 +146,9 @@ impl Events {
         if since + 1 < oldest || since > log.seq {
             return None;
         }
-        let wanted = |event: &&Event| event.seq > since && session.is_none_or(|session| event.session == session);
+        let wanted = |event: &&Event| {
+            event.seq > since && session.is_none_or(|session| event.session == session)
+        };
         Some((log.seq, log.kept.iter().filter(wanted).cloned().collect()))
     }
 
@@ -171,9 +181,19 @@ mod tests {
         }
         events.push("t", What::Deleted);
         assert_eq!(events.since(2, None), None);
-        assert_eq!(events.since(u64::MAX - 1, None), None, "numbers of an earlier server");
+        assert_eq!(
+            events.since(u64::MAX - 1, None),
+            None,
+            "numbers of an earlier server"
+        );
         let (seq, found) = events.since(KEPT as u64 + 5, Some("t")).unwrap();
         assert_eq!((seq, found.len()), (KEPT as u64 + 6, 1));
-        assert!(events.since(KEPT as u64 + 5, Some("s")).unwrap().1.is_empty());
+        assert!(
+            events
+                .since(KEPT as u64 + 5, Some("s"))
+                .unwrap()
+                .1
+                .is_empty()
+        );
     }
 }

@@ -23,7 +23,8 @@ pub fn report_page(json: &str) -> Answer<String> {
     {
         return Ok([before, OPEN, &safe, CLOSE, after].concat());
     }
-    let report: Report = serde_json::from_str(json).map_err(|error| Problem::internal(format!("the report cannot be read: {error}")))?;
+    let report: Report = serde_json::from_str(json)
+        .map_err(|error| Problem::internal(format!("the report cannot be read: {error}")))?;
     Ok(plain(&report, &safe))
 }
 
@@ -35,7 +36,10 @@ pub(crate) fn report_in(html: &str) -> Option<String> {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 /// A table without a script.
@@ -45,15 +49,25 @@ fn plain(report: &Report, json: &str) -> String {
     let number = |value: Option<Number>| match value.map(|number| number.0) {
         None => String::new(),
         Some(x) if x != 0.0 && (x.abs() < 1e-3 || x.abs() >= 1e6) => format!("{x:.3e}"),
-        Some(x) => format!("{x:.6}").trim_end_matches('0').trim_end_matches('.').to_owned(),
+        Some(x) => format!("{x:.6}")
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned(),
     };
     let mut rows = String::new();
     for pair in &report.pairs {
         let totals = pair.totals.as_ref();
         let verdict = word(&pair.verdict);
-        let origin = pair.origin.map_or_else(String::new, |origin| format!(" ({})", word(&origin)));
-        let cause = pair.causes.first().map_or_else(|| pair.reason.clone().unwrap_or_default(), |cause| cause.text.clone());
-        let shape = pair.shape.as_ref().map_or_else(String::new, |shape| twinscope_tensor::Shape::from(shape.clone()).to_string());
+        let origin = pair
+            .origin
+            .map_or_else(String::new, |origin| format!(" ({})", word(&origin)));
+        let cause = pair.causes.first().map_or_else(
+            || pair.reason.clone().unwrap_or_default(),
+            |cause| cause.text.clone(),
+        );
+        let shape = pair.shape.as_ref().map_or_else(String::new, |shape| {
+            twinscope_tensor::Shape::from(shape.clone()).to_string()
+        });
         let _ = writeln!(
             rows,
             "<tr class=\"{verdict}\"><td>{}</td><td>{}</td><td>{verdict}{origin}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
@@ -66,11 +80,20 @@ fn plain(report: &Report, json: &str) -> String {
             escaped(&cause),
         );
     }
-    let first =
-        headline.first_divergence.as_ref().map_or_else(|| "no divergence".to_owned(), |first| format!("first divergence: {}", first.name));
+    let first = headline.first_divergence.as_ref().map_or_else(
+        || "no divergence".to_owned(),
+        |first| format!("first divergence: {}", first.name),
+    );
     let left = |title: &str, names: &[crate::document::Leftover]| match names.is_empty() {
         true => String::new(),
-        false => format!("<h2>{title}</h2><p>{}</p>", names.iter().map(|left| escaped(&left.name)).collect::<Vec<_>>().join(", ")),
+        false => format!(
+            "<h2>{title}</h2><p>{}</p>",
+            names
+                .iter()
+                .map(|left| escaped(&left.name))
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
     };
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>twinscope: {verdict}</title>\

@@ -34,13 +34,24 @@ pub fn bind(host: IpAddr, port: u16) -> io::Result<TcpListener> {
     let mut refused = None;
     for port in port..=port.saturating_add(if port == 0 { 0 } else { TRIED }) {
         let address = SocketAddr::new(host, port);
-        let socket = if host.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        let socket = if host.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
+        };
         // A server that just ended leaves its port in a state that only this gets past; a port somebody listens on stays taken.
         #[cfg(unix)]
         socket.set_reuseaddr(true)?;
         match socket.bind(address).and_then(|()| socket.listen(1024)) {
             Ok(listener) => return Ok(listener),
-            Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => refused = Some(error),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied
+                ) =>
+            {
+                refused = Some(error)
+            }
             Err(error) => return Err(error),
         }
     }
@@ -53,7 +64,10 @@ pub async fn serve(listener: TcpListener, app: Arc<App>, stop: impl Future<Outpu
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(BUFFER);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(BUFFER);
     tokio::pin!(stop);
     loop {
         let free = async {
@@ -70,7 +84,8 @@ pub async fn serve(listener: TcpListener, app: Arc<App>, stop: impl Future<Outpu
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service.clone()));
+        let connection =
+            graceful.watch(builder.serve_connection(TokioIo::new(stream), service.clone()));
         tokio::spawn(async move {
             // A connection that breaks is the client's affair.
             let _ = connection.await;

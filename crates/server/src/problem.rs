@@ -32,7 +32,14 @@ pub type Answer<T> = Result<T, Problem>;
 impl Problem {
     pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Problem").into();
-        Self { r#type: "about:blank".into(), title, status: status.as_u16(), code: code.to_owned(), detail: detail.into(), hint: None }
+        Self {
+            r#type: "about:blank".into(),
+            title,
+            status: status.as_u16(),
+            code: code.to_owned(),
+            detail: detail.into(),
+            hint: None,
+        }
     }
 
     #[must_use]
@@ -74,7 +81,10 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self)).into_response();
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         response
     }
 }
@@ -128,7 +138,10 @@ impl From<twinscope_compare::settings::ConfigError> for Problem {
 impl From<crate::store::StoreError> for Problem {
     fn from(error: crate::store::StoreError) -> Self {
         if error.is_full() {
-            return Self::disk_full(&format!("the session cannot be saved in `{}`", error.path.display()));
+            return Self::disk_full(&format!(
+                "the session cannot be saved in `{}`",
+                error.path.display()
+            ));
         }
         Self::internal(format!("the sessions cannot be read or saved: {error}"))
     }
@@ -136,7 +149,11 @@ impl From<crate::store::StoreError> for Problem {
 
 impl From<std::io::Error> for Problem {
     fn from(error: std::io::Error) -> Self {
-        if no_room(&error) { Self::disk_full("it cannot be written") } else { Self::internal(error.to_string()) }
+        if no_room(&error) {
+            Self::disk_full("it cannot be written")
+        } else {
+            Self::internal(error.to_string())
+        }
     }
 }
 

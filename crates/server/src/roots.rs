@@ -29,15 +29,26 @@ pub struct Completion {
 const MOST: usize = 200;
 
 impl Roots {
-    pub fn new(folders: impl IntoIterator<Item = PathBuf>, named: impl IntoIterator<Item = PathBuf>) -> std::io::Result<Self> {
-        let folders = folders.into_iter().map(|folder| folder.canonicalize()).collect::<Result<_, _>>()?;
+    pub fn new(
+        folders: impl IntoIterator<Item = PathBuf>,
+        named: impl IntoIterator<Item = PathBuf>,
+    ) -> std::io::Result<Self> {
+        let folders = folders
+            .into_iter()
+            .map(|folder| folder.canonicalize())
+            .collect::<Result<_, _>>()?;
         // One that does not exist is reported when it is opened.
-        let named = named.into_iter().filter_map(|path| path.canonicalize().ok()).collect();
+        let named = named
+            .into_iter()
+            .filter_map(|path| path.canonicalize().ok())
+            .collect();
         Ok(Self { folders, named })
     }
 
     pub fn folders(&self) -> impl Iterator<Item = String> {
-        self.folders.iter().map(|folder| folder.display().to_string())
+        self.folders
+            .iter()
+            .map(|folder| folder.display().to_string())
     }
 
     /// The real path of what was typed, when it may be opened.
@@ -46,26 +57,46 @@ impl Roots {
         let real = path.canonicalize().map_err(|error| match error.kind() {
             // Nobody learns from the answer what exists elsewhere.
             _ if !self.seems_inside(&path) => self.outside(typed),
-            std::io::ErrorKind::NotFound => Problem::not_found("no_such_file", format!("`{typed}` does not exist"))
-                .hint("check the path; completion shows what is there"),
-            _ => Problem::unprocessable("unreadable_source", format!("cannot open `{typed}`: {error}")),
+            std::io::ErrorKind::NotFound => {
+                Problem::not_found("no_such_file", format!("`{typed}` does not exist"))
+                    .hint("check the path; completion shows what is there")
+            }
+            _ => Problem::unprocessable(
+                "unreadable_source",
+                format!("cannot open `{typed}`: {error}"),
+            ),
         })?;
-        if self.is_inside(&real) { Ok(real) } else { Err(self.outside(typed)) }
+        if self.is_inside(&real) {
+            Ok(real)
+        } else {
+            Err(self.outside(typed))
+        }
     }
 
     fn outside(&self, typed: &str) -> Problem {
         let folders: Vec<String> = self.folders().collect();
-        Problem::new(axum::http::StatusCode::FORBIDDEN, "outside_roots", format!("`{typed}` is not below {}", folders.join(" or ")))
-            .hint("start twinscope in another folder, or add one with --root DIR; or drop the file here")
+        Problem::new(
+            axum::http::StatusCode::FORBIDDEN,
+            "outside_roots",
+            format!("`{typed}` is not below {}", folders.join(" or ")),
+        )
+        .hint(
+            "start twinscope in another folder, or add one with --root DIR; or drop the file here",
+        )
     }
 
     fn is_inside(&self, real: &Path) -> bool {
-        self.folders.iter().chain(&self.named).any(|root| real.starts_with(root))
+        self.folders
+            .iter()
+            .chain(&self.named)
+            .any(|root| real.starts_with(root))
     }
 
     /// The same by the words of a path that cannot be resolved.
     fn seems_inside(&self, path: &Path) -> bool {
-        let plain = path.components().all(|component| !matches!(component, Component::ParentDir));
+        let plain = path
+            .components()
+            .all(|component| !matches!(component, Component::ParentDir));
         plain && self.folders.iter().any(|root| path.starts_with(root))
     }
 
@@ -73,7 +104,10 @@ impl Roots {
     fn meant(&self, typed: &str) -> Answer<PathBuf> {
         let typed = typed.trim();
         if typed.is_empty() || typed.contains('\0') {
-            return Err(Problem::bad("bad_path", "the path is empty or holds a zero byte"));
+            return Err(Problem::bad(
+                "bad_path",
+                "the path is empty or holds a zero byte",
+            ));
         }
         if let Some(rest) = typed.strip_prefix('~')
             && (rest.is_empty() || rest.starts_with('/'))
@@ -81,13 +115,20 @@ impl Roots {
         {
             return Ok(home.join(rest.trim_start_matches('/')));
         }
-        Ok(self.folders.first().map_or_else(|| PathBuf::from(typed), |folder| folder.join(typed)))
+        Ok(self
+            .folders
+            .first()
+            .map_or_else(|| PathBuf::from(typed), |folder| folder.join(typed)))
     }
 
     /// What is there that begins as typed.
     pub fn complete(&self, typed: &str) -> Answer<Vec<Completion>> {
         if typed.trim().is_empty() {
-            let mut roots: Vec<Completion> = self.folders.iter().map(|folder| entry(folder, true, None)).collect();
+            let mut roots: Vec<Completion> = self
+                .folders
+                .iter()
+                .map(|folder| entry(folder, true, None))
+                .collect();
             if let [only] = self.folders.as_slice() {
                 roots = self.listed(only, "")?;
             }
@@ -97,45 +138,78 @@ impl Roots {
         let (folder, begun) = match typed.ends_with('/') {
             true => (path.clone(), String::new()),
             false => {
-                let begun = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-                (path.parent().map_or_else(|| path.clone(), Path::to_owned), begun)
+                let begun = path
+                    .file_name()
+                    .map(|name| name.to_string_lossy().into_owned())
+                    .unwrap_or_default();
+                (
+                    path.parent().map_or_else(|| path.clone(), Path::to_owned),
+                    begun,
+                )
             }
         };
-        let Ok(real) = folder.canonicalize() else { return Ok(Vec::new()) };
+        let Ok(real) = folder.canonicalize() else {
+            return Ok(Vec::new());
+        };
         if !self.folders.iter().any(|root| real.starts_with(root)) {
             // On the way to a root only the next step towards it is shown.
-            let towards = self.folders.iter().filter(|root| root.starts_with(&real) && root.to_string_lossy().starts_with(typed));
+            let towards = self.folders.iter().filter(|root| {
+                root.starts_with(&real) && root.to_string_lossy().starts_with(typed)
+            });
             return Ok(towards.map(|root| entry(root, true, None)).collect());
         }
         self.listed(&real, &begun)
     }
 
     fn listed(&self, folder: &Path, begun: &str) -> Answer<Vec<Completion>> {
-        let Ok(entries) = std::fs::read_dir(folder) else { return Ok(Vec::new()) };
+        let Ok(entries) = std::fs::read_dir(folder) else {
+            return Ok(Vec::new());
+        };
         let lower = begun.to_lowercase();
         let mut found: Vec<Completion> = entries
             .flatten()
             .filter(|item| {
                 let name = item.file_name().to_string_lossy().into_owned();
                 // Hidden ones only for whoever types the dot.
-                name.to_lowercase().starts_with(&lower) && (begun.starts_with('.') || !name.starts_with('.'))
+                name.to_lowercase().starts_with(&lower)
+                    && (begun.starts_with('.') || !name.starts_with('.'))
             })
             .filter_map(|item| {
-                let real = item.path().canonicalize().ok().filter(|real| self.is_inside(real))?;
+                let real = item
+                    .path()
+                    .canonicalize()
+                    .ok()
+                    .filter(|real| self.is_inside(real))?;
                 let facts = std::fs::metadata(&real).ok()?;
-                Some(entry(&item.path(), facts.is_dir(), facts.is_file().then_some(facts.len())))
+                Some(entry(
+                    &item.path(),
+                    facts.is_dir(),
+                    facts.is_file().then_some(facts.len()),
+                ))
             })
             .collect();
-        found.sort_by(|a, b| b.folder.cmp(&a.folder).then_with(|| a.name.to_lowercase().cmp(&b.name.to_lowercase())));
+        found.sort_by(|a, b| {
+            b.folder
+                .cmp(&a.folder)
+                .then_with(|| a.name.to_lowercase().cmp(&b.name.to_lowercase()))
+        });
         found.truncate(MOST);
         Ok(found)
     }
 }
 
 fn entry(path: &Path, folder: bool, bytes: Option<u64>) -> Completion {
-    let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+    let name = path.file_name().map_or_else(
+        || path.display().to_string(),
+        |name| name.to_string_lossy().into_owned(),
+    );
     let slash = if folder { "/" } else { "" };
-    Completion { path: format!("{}{slash}", path.display()), name, folder, bytes }
+    Completion {
+        path: format!("{}{slash}", path.display()),
+        name,
+        folder,
+        bytes,
+    }
 }
 
 #[cfg(test)]
@@ -158,10 +232,24 @@ mod tests {
         let (dir, roots) = roots();
         assert!(roots.allowed("runs/a.npy").is_ok());
         let outside = dir.path().join("secret").display().to_string();
-        for path in ["../secret", "runs/../../secret", "../nothing", &outside, "/etc/passwd", "/etc/no_such_file"] {
-            assert_eq!(roots.allowed(path).unwrap_err().code, "outside_roots", "{path}");
+        for path in [
+            "../secret",
+            "runs/../../secret",
+            "../nothing",
+            &outside,
+            "/etc/passwd",
+            "/etc/no_such_file",
+        ] {
+            assert_eq!(
+                roots.allowed(path).unwrap_err().code,
+                "outside_roots",
+                "{path}"
+            );
         }
-        assert_eq!(roots.allowed("runs/b.npy").unwrap_err().code, "no_such_file");
+        assert_eq!(
+            roots.allowed("runs/b.npy").unwrap_err().code,
+            "no_such_file"
+        );
         assert_eq!(roots.allowed("").unwrap_err().code, "bad_path");
     }
 
@@ -169,7 +257,8 @@ mod tests {
     #[test]
     fn a_link_out_of_the_root_is_not_followed() {
         let (dir, roots) = roots();
-        std::os::unix::fs::symlink(dir.path().join("secret"), dir.path().join("root/link")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("secret"), dir.path().join("root/link"))
+            .unwrap();
         assert_eq!(roots.allowed("link").unwrap_err().code, "outside_roots");
         assert!(roots.complete("li").unwrap().is_empty());
     }
@@ -177,7 +266,14 @@ mod tests {
     #[test]
     fn completion_ignores_case_and_stays_inside() {
         let (_dir, roots) = roots();
-        let names = |typed: &str| -> Vec<String> { roots.complete(typed).unwrap().into_iter().map(|found| found.name).collect() };
+        let names = |typed: &str| -> Vec<String> {
+            roots
+                .complete(typed)
+                .unwrap()
+                .into_iter()
+                .map(|found| found.name)
+                .collect()
+        };
         assert_eq!(names("runs/a"), ["a.npy", "Another.npy"]);
         assert_eq!(names(""), ["runs"]);
         assert_eq!(names("runs/"), ["a.npy", "Another.npy"]);
@@ -188,6 +284,10 @@ mod tests {
     fn what_the_command_line_names_may_lie_anywhere() {
         let (dir, _) = roots();
         let roots = Roots::new([dir.path().join("root")], [dir.path().join("secret")]).unwrap();
-        assert!(roots.allowed(&dir.path().join("secret").display().to_string()).is_ok());
+        assert!(
+            roots
+                .allowed(&dir.path().join("secret").display().to_string())
+                .is_ok()
+        );
     }
 }

@@ -49,7 +49,11 @@ pub struct Record {
 
 impl Record {
     pub fn uploads(&self) -> Vec<String> {
-        [&self.reference, &self.candidate].into_iter().flatten().filter_map(|source| source.upload.clone()).collect()
+        [&self.reference, &self.candidate]
+            .into_iter()
+            .flatten()
+            .filter_map(|source| source.upload.clone())
+            .collect()
     }
 
     pub fn is_imported(&self) -> bool {
@@ -173,7 +177,8 @@ impl Session {
         let mut changed = record.clone();
         change(&mut changed);
         changed.updated = now();
-        app.store.save_session(&self.id, &serde_json::to_string(&changed)?, changed.updated)?;
+        app.store
+            .save_session(&self.id, &serde_json::to_string(&changed)?, changed.updated)?;
         *record = changed;
         Ok(())
     }
@@ -185,12 +190,25 @@ impl Session {
         }
         let (reference, candidate) = {
             let record = self.record();
-            let no_data = || Problem::conflict("no_data", "this is an imported report: it has numbers, but not the tensors");
-            (record.reference.clone().ok_or_else(no_data)?, record.candidate.clone())
+            let no_data = || {
+                Problem::conflict(
+                    "no_data",
+                    "this is an imported report: it has numbers, but not the tensors",
+                )
+            };
+            (
+                record.reference.clone().ok_or_else(no_data)?,
+                record.candidate.clone(),
+            )
         };
         let reference = Opened::open(&reference, &app.config.opening)?;
-        let candidate = candidate.map(|candidate| Opened::open(&candidate, &app.config.opening)).transpose()?;
-        let opened = Arc::new(Sources { reference, candidate });
+        let candidate = candidate
+            .map(|candidate| Opened::open(&candidate, &app.config.opening))
+            .transpose()?;
+        let opened = Arc::new(Sources {
+            reference,
+            candidate,
+        });
         let sources = locked(&self.data).sources.get_or_insert(opened).clone();
         app.close_idle();
         Ok(sources)
@@ -202,9 +220,16 @@ impl Session {
         if let Some(current) = &locked(&self.data).current {
             return Ok(Some(current.clone()));
         }
-        let Some(text) = app.store.report(&self.id)? else { return Ok(None) };
+        let Some(text) = app.store.report(&self.id)? else {
+            return Ok(None);
+        };
         let report: Report = serde_json::from_str(&text)?;
-        let current = Current { revision: self.record().compared, provisional: false, report: Arc::new(report), measured: Arc::default() };
+        let current = Current {
+            revision: self.record().compared,
+            provisional: false,
+            report: Arc::new(report),
+            measured: Arc::default(),
+        };
         let current = locked(&self.data).current.get_or_insert(current).clone();
         app.close_idle();
         Ok(Some(current))
@@ -214,7 +239,8 @@ impl Session {
         self.current(app)?.ok_or_else(|| {
             let problem = self.record().problem.clone();
             problem.unwrap_or_else(|| {
-                Problem::conflict("not_compared", "nothing has been compared yet").hint("start it, or wait for its first pairs")
+                Problem::conflict("not_compared", "nothing has been compared yet")
+                    .hint("start it, or wait for its first pairs")
             })
         })
     }
@@ -223,12 +249,20 @@ impl Session {
     pub fn pair(&self, app: &App, nth: usize, revision: Option<u64>) -> Answer<(Current, Pair)> {
         let current = self.compared(app)?;
         if let Some(asked) = revision.filter(|asked| *asked != current.revision) {
-            let detail = format!("pairs were asked for by revision {asked}, they are now of revision {}", current.revision);
+            let detail = format!(
+                "pairs were asked for by revision {asked}, they are now of revision {}",
+                current.revision
+            );
             return Err(Problem::conflict("stale_revision", detail).hint("ask for the pairs again"));
         }
         let count = current.report.pairs.len();
         let pair = current.report.pairs.get(nth).cloned();
-        let pair = pair.ok_or_else(|| Problem::not_found("no_such_pair", format!("pair {nth} does not exist, there are {count}")))?;
+        let pair = pair.ok_or_else(|| {
+            Problem::not_found(
+                "no_such_pair",
+                format!("pair {nth} does not exist, there are {count}"),
+            )
+        })?;
         Ok((current, pair))
     }
 
@@ -245,8 +279,16 @@ impl Session {
     }
 
     /// What a cause predicts, from the last few that were asked for.
-    pub(crate) fn prediction(&self, key: Applied, compute: impl FnOnce() -> Answer<Vec<f64>>) -> Answer<Arc<Vec<f64>>> {
-        if let Some((_, values)) = locked(&self.data).predicted.iter().find(|(other, _)| *other == key) {
+    pub(crate) fn prediction(
+        &self,
+        key: Applied,
+        compute: impl FnOnce() -> Answer<Vec<f64>>,
+    ) -> Answer<Arc<Vec<f64>>> {
+        if let Some((_, values)) = locked(&self.data)
+            .predicted
+            .iter()
+            .find(|(other, _)| *other == key)
+        {
             return Ok(values.clone());
         }
         let values = Arc::new(compute()?);
@@ -277,7 +319,10 @@ impl Session {
     /// Makes an edit and logs it. True when pairs must be found anew.
     pub fn edit(&self, app: &App, edit: &Edit) -> Answer<bool> {
         if self.record().is_imported() && !matches!(edit, Edit::Order { .. } | Edit::Move { .. }) {
-            return Err(Problem::conflict("no_data", "this is an imported report: its pairs cannot be changed"));
+            return Err(Problem::conflict(
+                "no_data",
+                "this is an imported report: its pairs cannot be changed",
+            ));
         }
         let current = self.current(app)?;
         let mut record = self.record();
@@ -285,7 +330,12 @@ impl Session {
         let mut changed = record.clone();
         change.carry_out(&mut changed, false);
         changed.updated = now();
-        app.store.save_edit(&self.id, &serde_json::to_string(&changed)?, changed.updated, &serde_json::to_string(&change)?)?;
+        app.store.save_edit(
+            &self.id,
+            &serde_json::to_string(&changed)?,
+            changed.updated,
+            &serde_json::to_string(&change)?,
+        )?;
         *record = changed;
         Ok(self.edited(app, &change, record))
     }
@@ -294,15 +344,33 @@ impl Session {
     pub fn step(&self, app: &App, back: bool) -> Answer<bool> {
         let mut record = self.record();
         let edits = app.store.edits(&self.id)?;
-        let next = if back { edits.iter().rev().find(|edit| !edit.undone) } else { edits.iter().find(|edit| edit.undone) };
-        let nothing =
-            || Problem::conflict("nothing_to_undo", if back { "there is nothing to undo" } else { "there is nothing to do again" });
+        let next = if back {
+            edits.iter().rev().find(|edit| !edit.undone)
+        } else {
+            edits.iter().find(|edit| edit.undone)
+        };
+        let nothing = || {
+            Problem::conflict(
+                "nothing_to_undo",
+                if back {
+                    "there is nothing to undo"
+                } else {
+                    "there is nothing to do again"
+                },
+            )
+        };
         let edit = next.ok_or_else(nothing)?;
         let change: Change = serde_json::from_str(&edit.document)?;
         let mut changed = record.clone();
         change.carry_out(&mut changed, back);
         changed.updated = now();
-        app.store.save_undone(&self.id, &serde_json::to_string(&changed)?, changed.updated, edit.seq, back)?;
+        app.store.save_undone(
+            &self.id,
+            &serde_json::to_string(&changed)?,
+            changed.updated,
+            edit.seq,
+            back,
+        )?;
         *record = changed;
         Ok(self.edited(app, &change, record))
     }

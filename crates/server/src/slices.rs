@@ -90,7 +90,12 @@ impl std::fmt::Debug for Sides {
 }
 
 /// Opens what a request is about. Nothing is read yet.
-pub(crate) fn sides(app: &App, session: &Session, subject: &Subject, shown: &Shown) -> Answer<Sides> {
+pub(crate) fn sides(
+    app: &App,
+    session: &Session,
+    subject: &Subject,
+    shown: &Shown,
+) -> Answer<Sides> {
     match subject {
         Subject::Tensor(side, at) => tensor(app, session, *side, *at),
         Subject::Pair(nth) => pair(app, session, *nth, shown),
@@ -101,48 +106,81 @@ fn tensor(app: &App, session: &Session, side: SideName, at: usize) -> Answer<Sid
     let sources = session.sources(app)?;
     let opened = match side {
         SideName::Reference => &sources.reference,
-        SideName::Candidate => {
-            sources.candidate.as_ref().ok_or_else(|| Problem::not_found("no_such_side", "this session has one source, the reference"))?
-        }
+        SideName::Candidate => sources.candidate.as_ref().ok_or_else(|| {
+            Problem::not_found("no_such_side", "this session has one source, the reference")
+        })?,
     };
     let info =
-        opened.source.listing().tensors.get(at).ok_or_else(|| Problem::not_found("no_such_tensor", format!("there is no tensor {at}")))?;
-    let view = opened.source.view(at).map_err(|error| Problem::unprocessable("unreadable_tensor", format!("`{}`: {error}", info.name)))?;
-    Ok(Sides { reference: Some(Box::new(view)), candidate: None, pair: None })
+        opened.source.listing().tensors.get(at).ok_or_else(|| {
+            Problem::not_found("no_such_tensor", format!("there is no tensor {at}"))
+        })?;
+    let view = opened.source.view(at).map_err(|error| {
+        Problem::unprocessable("unreadable_tensor", format!("`{}`: {error}", info.name))
+    })?;
+    Ok(Sides {
+        reference: Some(Box::new(view)),
+        candidate: None,
+        pair: None,
+    })
 }
 
 fn pair(app: &App, session: &Session, nth: usize, shown: &Shown) -> Answer<Sides> {
     let (current, pair) = session.pair(app, nth, shown.revision)?;
     let sources = session.sources(app)?;
-    let left = pair.reference.all().iter().map(|name| sources.reference.view(name)).collect::<Answer<Vec<_>>>()?;
-    let right = pair.candidate.all().iter().map(|name| sources.other().view(name)).collect::<Answer<Vec<_>>>()?;
+    let left = pair
+        .reference
+        .all()
+        .iter()
+        .map(|name| sources.reference.view(name))
+        .collect::<Answer<Vec<_>>>()?;
+    let right = pair
+        .candidate
+        .all()
+        .iter()
+        .map(|name| sources.other().view(name))
+        .collect::<Answer<Vec<_>>>()?;
     let aligned = match &pair.layout {
         Some(layout) => Some(layout::apply(&layout.steps, &left, &right)?),
         None => None,
     };
     let original = |views: &[View], part: usize| -> Answer<Box<dyn Operand>> {
-        let view = views
-            .get(part)
-            .ok_or_else(|| Problem::not_found("no_such_part", format!("there is no part {part}, there are {}", views.len())))?;
+        let view = views.get(part).ok_or_else(|| {
+            Problem::not_found(
+                "no_such_part",
+                format!("there is no part {part}, there are {}", views.len()),
+            )
+        })?;
         Ok(Box::new(view.clone()))
     };
     let (mut reference, mut candidate) = match aligned {
         Some(aligned) => (aligned.reference, aligned.candidate),
         // What cannot be lined up can still be looked at, each in its own shape.
-        None => (original(&left, 0)?, original(&right, shown.part.unwrap_or(0))?),
+        None => (
+            original(&left, 0)?,
+            original(&right, shown.part.unwrap_or(0))?,
+        ),
     };
     if shown.original {
         candidate = original(&right, shown.part.unwrap_or(0))?;
     }
     if let Some(cause) = shown.cause {
         let shape = reference.shape().clone();
-        let values = session.prediction((current.revision, nth, cause), || predicted(session, &sources, nth, cause))?;
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let view =
-            View::new(DType::F64, shape, bytes.into()).map_err(|error| Problem::unprocessable("no_prediction", error.to_string()))?;
+        let values = session.prediction((current.revision, nth, cause), || {
+            predicted(session, &sources, nth, cause)
+        })?;
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        let view = View::new(DType::F64, shape, bytes.into())
+            .map_err(|error| Problem::unprocessable("no_prediction", error.to_string()))?;
         reference = Box::new(view);
     }
-    Ok(Sides { reference: Some(reference), candidate: Some(candidate), pair: Some(pair) })
+    Ok(Sides {
+        reference: Some(reference),
+        candidate: Some(candidate),
+        pair: Some(pair),
+    })
 }
 
 /// What the candidate would be if a cause were the whole truth.
@@ -153,12 +191,20 @@ fn predicted(session: &Session, sources: &Sources, nth: usize, cause: usize) -> 
     };
     let measured = session.measured().ok_or_else(gone)?;
     let report = measured.report.get().ok_or_else(gone)?;
-    let cause = report.pairs.get(nth).and_then(|pair| pair.causes.get(cause));
-    let cause = cause.ok_or_else(|| Problem::not_found("no_such_cause", "the pair has no such cause"))?;
-    let (left, right) = (Side::new(&*sources.reference.source), Side::new(&*sources.other().source));
+    let cause = report
+        .pairs
+        .get(nth)
+        .and_then(|pair| pair.causes.get(cause));
+    let cause =
+        cause.ok_or_else(|| Problem::not_found("no_such_cause", "the pair has no such cause"))?;
+    let (left, right) = (
+        Side::new(&*sources.reference.source),
+        Side::new(&*sources.other().source),
+    );
     let scene = Scene::new(&measured.plan, &left, &right, report);
     let none = "this cause says what differs, but not what the values would be; or the pair is too large to be read whole";
-    causes::predicted(&scene, nth, cause).ok_or_else(|| Problem::unprocessable("no_prediction", none))
+    causes::predicted(&scene, nth, cause)
+        .ok_or_else(|| Problem::unprocessable("no_prediction", none))
 }
 
 impl Shown {
@@ -184,24 +230,45 @@ impl Shown {
 
     /// The part of an operand that is asked for, always as rows and columns.
     pub(crate) fn window<'a>(&self, operand: &'a dyn Operand) -> Answer<Picked<'a>> {
-        self.part_of(operand, self.rows, self.cols, self.at.as_deref(), [self.r0, self.r1, self.c0, self.c1])
+        self.part_of(
+            operand,
+            self.rows,
+            self.cols,
+            self.at.as_deref(),
+            [self.r0, self.r1, self.c0, self.c1],
+        )
     }
 
     /// The same of the candidate, by its own indices where they are given.
-    pub(crate) fn other_window<'a>(&self, operand: &'a dyn Operand, size: Option<&Shape>) -> Answer<Picked<'a>> {
+    pub(crate) fn other_window<'a>(
+        &self,
+        operand: &'a dyn Operand,
+        size: Option<&Shape>,
+    ) -> Answer<Picked<'a>> {
         let own = self.other_rows.is_some()
             || self.other_cols.is_some()
             || self.other_at.is_some()
             || self.other_r0.is_some()
             || self.other_c0.is_some();
-        let Some(size) = size.filter(|_| own) else { return self.window(operand) };
+        let Some(size) = size.filter(|_| own) else {
+            return self.window(operand);
+        };
         let (r0, c0) = (self.other_r0.unwrap_or(0), self.other_c0.unwrap_or(0));
-        let (r1, c1) = (r0.saturating_add(size.dims()[0]), c0.saturating_add(size.dims()[1]));
+        let (r1, c1) = (
+            r0.saturating_add(size.dims()[0]),
+            c0.saturating_add(size.dims()[1]),
+        );
         let (rows, cols) = match (self.other_rows, self.other_cols) {
             (None, None) => (self.rows, self.cols),
             own => own,
         };
-        self.part_of(operand, rows, cols, self.other_at.as_deref().or(self.at.as_deref()), [Some(r0), Some(r1), Some(c0), Some(c1)])
+        self.part_of(
+            operand,
+            rows,
+            cols,
+            self.other_at.as_deref().or(self.at.as_deref()),
+            [Some(r0), Some(r1), Some(c0), Some(c1)],
+        )
     }
 
     fn part_of<'a>(
@@ -213,7 +280,10 @@ impl Shown {
         [r0, r1, c0, c1]: [Option<u64>; 4],
     ) -> Answer<Picked<'a>> {
         if self.flat {
-            return Ok(Picked::run(operand, c0.unwrap_or(0)..c1.unwrap_or(operand.len()))?);
+            return Ok(Picked::run(
+                operand,
+                c0.unwrap_or(0)..c1.unwrap_or(operand.len()),
+            )?);
         }
         let dims = operand.shape().dims();
         let rank = dims.len();
@@ -225,9 +295,18 @@ impl Shown {
             None => vec![0; rank],
             Some(text) => indices(text)?,
         };
-        let size = |axis: Option<usize>| axis.map_or(1, |axis| dims.get(axis).copied().unwrap_or(0));
-        let range = |from: Option<u64>, to: Option<u64>, axis| -> Range<u64> { from.unwrap_or(0)..to.unwrap_or_else(|| size(axis)) };
-        let plane = Plane { rows, cols, at, down: range(r0, r1, rows), across: range(c0, c1, cols) };
+        let size =
+            |axis: Option<usize>| axis.map_or(1, |axis| dims.get(axis).copied().unwrap_or(0));
+        let range = |from: Option<u64>, to: Option<u64>, axis| -> Range<u64> {
+            from.unwrap_or(0)..to.unwrap_or_else(|| size(axis))
+        };
+        let plane = Plane {
+            rows,
+            cols,
+            at,
+            down: range(r0, r1, rows),
+            across: range(c0, c1, cols),
+        };
         Ok(Picked::plane(operand, &plane)?)
     }
 }
@@ -235,6 +314,13 @@ impl Shown {
 /// `0,3,17`
 pub(crate) fn indices(text: &str) -> Answer<Vec<u64>> {
     let text = text.trim().trim_start_matches('[').trim_end_matches(']');
-    let number = |word: &str| word.trim().parse().map_err(|_| Problem::bad("bad_index", format!("`{}` is not an index", word.trim())));
-    text.split(',').filter(|word| !word.trim().is_empty()).map(number).collect()
+    let number = |word: &str| {
+        word.trim()
+            .parse()
+            .map_err(|_| Problem::bad("bad_index", format!("`{}` is not an index", word.trim())))
+    };
+    text.split(',')
+        .filter(|word| !word.trim().is_empty())
+        .map(number)
+        .collect()
 }

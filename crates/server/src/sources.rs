@@ -49,23 +49,49 @@ impl Opened {
     pub fn open(record: &SourceRecord, options: &OpenOptions) -> Answer<Self> {
         if !record.path.exists() {
             let detail = format!("`{}` is no longer there", record.path.display());
-            return Err(Problem::unprocessable("source_missing", detail).hint("put it back, or open it anew from where it is now"));
+            return Err(Problem::unprocessable("source_missing", detail)
+                .hint("put it back, or open it anew from where it is now"));
         }
         let source = twinscope_formats::open(&record.path, options)?;
-        let changed = record.fingerprint.as_ref().is_some_and(|before| fingerprint(&record.path).ok().as_ref() != Some(before));
-        let tensors = source.listing().tensors.iter().enumerate().rev().map(|(at, tensor)| (tensor.name.clone(), at)).collect();
-        Ok(Self { source, tensors, changed })
+        let changed = record
+            .fingerprint
+            .as_ref()
+            .is_some_and(|before| fingerprint(&record.path).ok().as_ref() != Some(before));
+        let tensors = source
+            .listing()
+            .tensors
+            .iter()
+            .enumerate()
+            .rev()
+            .map(|(at, tensor)| (tensor.name.clone(), at))
+            .collect();
+        Ok(Self {
+            source,
+            tensors,
+            changed,
+        })
     }
 
     /// The tensor, or the Python number, of a name.
     pub fn view(&self, name: &str) -> Answer<View> {
-        let unknown = || Problem::not_found("no_such_tensor", format!("`{}` has no tensor `{name}`", self.source.listing().source));
-        let read = |error: twinscope_tensor::ReadError| Problem::unprocessable("unreadable_tensor", format!("`{name}`: {error}"));
+        let unknown = || {
+            Problem::not_found(
+                "no_such_tensor",
+                format!("`{}` has no tensor `{name}`", self.source.listing().source),
+            )
+        };
+        let read = |error: twinscope_tensor::ReadError| {
+            Problem::unprocessable("unreadable_tensor", format!("`{name}`: {error}"))
+        };
         if let Some(at) = self.tensors.get(name) {
             return self.source.view(*at).map_err(read);
         }
         let side = Side::new(&*self.source);
-        let at = side.items().iter().position(|item| item.name == name).ok_or_else(unknown)?;
+        let at = side
+            .items()
+            .iter()
+            .position(|item| item.name == name)
+            .ok_or_else(unknown)?;
         side.view(at).map_err(read)
     }
 }
@@ -100,10 +126,13 @@ pub(crate) fn fingerprint(path: &Path) -> std::io::Result<String> {
         file.take(END).read_to_end(&mut ends)?;
         digest.update(&ends);
     }
-    Ok(digest.finalize().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    Ok(digest
+        .finalize()
+        .iter()
+        .fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        }))
 }
 
 fn list(root: &Path, folder: &Path, files: &mut Vec<String>) -> std::io::Result<()> {
@@ -123,7 +152,10 @@ fn list(root: &Path, folder: &Path, files: &mut Vec<String>) -> std::io::Result<
 }
 
 fn facts_line(path: &Path, facts: &std::fs::Metadata) -> String {
-    let since = facts.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    let since = facts
+        .modified()
+        .ok()
+        .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
     format!("{} {} {:?}\n", path.display(), facts.len(), since)
 }
 
@@ -141,7 +173,12 @@ mod tests {
         let mut bytes = vec![1u8; 200_000];
         bytes[199_999] = 2;
         std::fs::write(&path, bytes).unwrap();
-        std::fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(modified)
+            .unwrap();
         assert_ne!(fingerprint(&path).unwrap(), before);
         assert_eq!(fingerprint(&path).unwrap().len(), 64);
         let folder = fingerprint(dir.path()).unwrap();

@@ -20,11 +20,16 @@ pub fn csv(report: &Report) -> String {
 
 /// A word of the contract, as JSON writes it.
 fn word(value: impl serde::Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
 }
 
 fn fields(pair: &Pair) -> Vec<String> {
-    let shape = pair.shape.as_ref().map_or_else(String::new, |shape| twinscope_tensor::Shape::from(shape.clone()).to_string());
+    let shape = pair.shape.as_ref().map_or_else(String::new, |shape| {
+        twinscope_tensor::Shape::from(shape.clone()).to_string()
+    });
     let mut fields = vec![
         pair.order.to_string(),
         pair.name.clone(),
@@ -32,7 +37,9 @@ fn fields(pair: &Pair) -> Vec<String> {
         pair.candidate.all().join(" + "),
         pair.rule.clone(),
         pair.score.to_string(),
-        pair.layout.as_ref().map_or_else(String::new, |layout| layout.text.clone()),
+        pair.layout
+            .as_ref()
+            .map_or_else(String::new, |layout| layout.text.clone()),
         shape,
         pair.dtypes[0].clone(),
         pair.dtypes[1].clone(),
@@ -51,9 +58,19 @@ fn fields(pair: &Pair) -> Vec<String> {
 }
 
 fn numbers(totals: &Totals) -> Vec<String> {
-    let mut fields: Vec<String> = [totals.count, totals.compared, totals.differing].map(|count| count.to_string()).to_vec();
-    let measures =
-        [totals.max_abs, totals.mean_abs, totals.max_rel, totals.mean_rel, totals.mse, totals.rel_l2, totals.cosine, totals.max_ulp];
+    let mut fields: Vec<String> = [totals.count, totals.compared, totals.differing]
+        .map(|count| count.to_string())
+        .to_vec();
+    let measures = [
+        totals.max_abs,
+        totals.mean_abs,
+        totals.max_rel,
+        totals.mean_rel,
+        totals.mse,
+        totals.rel_l2,
+        totals.cosine,
+        totals.max_ulp,
+    ];
     fields.extend(measures.map(number));
     fields.extend(side(&totals.reference));
     fields.extend(side(&totals.candidate));
@@ -62,25 +79,35 @@ fn numbers(totals: &Totals) -> Vec<String> {
 
 fn side(side: &SideTotals) -> impl Iterator<Item = String> {
     let numbers = [side.mean, side.std, side.min, side.max].map(number);
-    numbers.into_iter().chain([side.nan, side.inf, side.zero].map(|count| count.to_string()))
+    numbers
+        .into_iter()
+        .chain([side.nan, side.inf, side.zero].map(|count| count.to_string()))
 }
 
 fn number(value: Option<Number>) -> String {
     match value.map(|number| number.0) {
         None => String::new(),
         Some(value) if value.is_nan() => "NaN".to_owned(),
-        Some(value) if value.is_infinite() => if value > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),
+        Some(value) if value.is_infinite() => {
+            if value > 0.0 { "Infinity" } else { "-Infinity" }.to_owned()
+        }
         Some(value) => value.to_string(),
     }
 }
 
 /// A spreadsheet takes a field that begins with `=`, `+`, `-` or `@` as a formula, in quotes or not; a text from a file must not be one.
 pub(crate) fn quoted(field: &str) -> String {
-    let formula = field.starts_with(['=', '+', '-', '@']) && field.parse::<f64>().is_err() && !field.ends_with("Infinity");
+    let formula = field.starts_with(['=', '+', '-', '@'])
+        && field.parse::<f64>().is_err()
+        && !field.ends_with("Infinity");
     if formula {
         return format!("\"'{}\"", field.replace('"', "\"\""));
     }
-    if field.contains([',', '"', '\n', '\r']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
 }
 
 #[cfg(test)]

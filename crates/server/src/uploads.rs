@@ -85,8 +85,18 @@ impl Uploads {
     pub fn open(folder: PathBuf, most: Option<u64>, store: &Store) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         let stored = store.uploads().map_err(io::Error::other)?;
-        let records = stored.into_iter().filter_map(|(id, document)| Some((id, Arc::new(serde_json::from_str(&document).ok()?)))).collect();
-        Ok(Self { folder, most, records: Mutex::new(records), busy: Mutex::default() })
+        let records = stored
+            .into_iter()
+            .filter_map(|(id, document)| {
+                Some((id, Arc::new(serde_json::from_str(&document).ok()?)))
+            })
+            .collect();
+        Ok(Self {
+            folder,
+            most,
+            records: Mutex::new(records),
+            busy: Mutex::default(),
+        })
     }
 
     fn records(&self) -> MutexGuard<'_, HashMap<String, Arc<UploadRecord>>> {
@@ -101,16 +111,24 @@ impl Uploads {
     /// Makes room for files that will be sent.
     pub fn announce(&self, store: &Store, name: &str, files: Vec<Announced>) -> Answer<Upload> {
         if files.is_empty() || files.len() > MOST_FILES {
-            return Err(Problem::bad("bad_upload", format!("{} files; an upload has 1 to {MOST_FILES}", files.len())));
+            return Err(Problem::bad(
+                "bad_upload",
+                format!("{} files; an upload has 1 to {MOST_FILES}", files.len()),
+            ));
         }
         let mut seen = HashSet::new();
         for file in &files {
             let path = inside(&file.path)?;
             if !seen.insert(path) {
-                return Err(Problem::bad("bad_upload", format!("`{}` comes twice", file.path)));
+                return Err(Problem::bad(
+                    "bad_upload",
+                    format!("`{}` comes twice", file.path),
+                ));
             }
         }
-        let total = files.iter().fold(0u64, |sum, file| sum.saturating_add(file.bytes));
+        let total = files
+            .iter()
+            .fold(0u64, |sum, file| sum.saturating_add(file.bytes));
         if let Some(most) = self.most.filter(|most| total > *most) {
             let detail = format!("`{name}` has {total} bytes, --max-upload allows {most}");
             return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "upload_too_large", detail)
@@ -118,13 +136,20 @@ impl Uploads {
         }
         let free = free_bytes(&self.folder)?;
         if total.saturating_add(total.min(SPARE)) > free {
-            let detail = format!("`{name}` has {total} bytes, the disk of `{}` has {free} left", self.folder.display());
+            let detail = format!(
+                "`{name}` has {total} bytes, the disk of `{}` has {free} left",
+                self.folder.display()
+            );
             return Err(Problem::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", detail).hint(
                 "delete sessions with uploads, start with --state on a larger disk, or type the path of the file instead of dropping it",
             ));
         }
         let id = random_id(16)?;
-        let record = UploadRecord { name: name.to_owned(), created: now(), files };
+        let record = UploadRecord {
+            name: name.to_owned(),
+            created: now(),
+            files,
+        };
         let data = self.data(&id);
         for file in &record.files {
             let path = data.join(inside(&file.path)?);
@@ -147,8 +172,14 @@ impl Uploads {
         let data = self.data(id);
         let mut files = Vec::with_capacity(record.files.len());
         for (file, announced) in record.files.iter().enumerate() {
-            let received = fs::metadata(data.join(inside(&announced.path)?)).map_or(0, |facts| facts.len());
-            files.push(UploadFile { file, path: announced.path.clone(), bytes: announced.bytes, received });
+            let received =
+                fs::metadata(data.join(inside(&announced.path)?)).map_or(0, |facts| facts.len());
+            files.push(UploadFile {
+                file,
+                path: announced.path.clone(),
+                bytes: announced.bytes,
+                received,
+            });
         }
         Ok(Upload {
             upload: id.to_owned(),
@@ -163,7 +194,10 @@ impl Uploads {
 
     pub fn list(&self) -> Answer<Vec<Upload>> {
         let ids: Vec<String> = self.records().keys().cloned().collect();
-        let mut uploads = ids.iter().map(|id| self.get(id)).collect::<Answer<Vec<_>>>()?;
+        let mut uploads = ids
+            .iter()
+            .map(|id| self.get(id))
+            .collect::<Answer<Vec<_>>>()?;
         uploads.sort_by_key(|upload| std::cmp::Reverse(upload.created));
         Ok(uploads)
     }
@@ -172,8 +206,12 @@ impl Uploads {
     pub fn source(&self, id: &str) -> Answer<(PathBuf, String)> {
         let upload = self.get(id)?;
         if !upload.complete {
-            let detail = format!("`{}` has arrived with {} of {} bytes", upload.name, upload.received, upload.bytes);
-            return Err(Problem::conflict("upload_incomplete", detail).hint("go on where Upload-Offset says"));
+            let detail = format!(
+                "`{}` has arrived with {} of {} bytes",
+                upload.name, upload.received, upload.bytes
+            );
+            return Err(Problem::conflict("upload_incomplete", detail)
+                .hint("go on where Upload-Offset says"));
         }
         let data = self.data(id);
         match upload.files.as_slice() {
@@ -190,13 +228,23 @@ impl Uploads {
     /// The right to write a file, until it is dropped.
     pub fn write(&self, id: &str, file: usize) -> Answer<Writing<'_>> {
         let record = self.record(id)?;
-        let announced = record
-            .files
-            .get(file)
-            .ok_or_else(|| Problem::not_found("no_such_file", format!("the upload `{}` has no file {file}", record.name)))?;
+        let announced = record.files.get(file).ok_or_else(|| {
+            Problem::not_found(
+                "no_such_file",
+                format!("the upload `{}` has no file {file}", record.name),
+            )
+        })?;
         let key = (id.to_owned(), file);
-        if !self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
-            return Err(Problem::conflict("upload_busy", format!("`{}` is being received already", announced.path)));
+        if !self
+            .busy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.clone())
+        {
+            return Err(Problem::conflict(
+                "upload_busy",
+                format!("`{}` is being received already", announced.path),
+            ));
         }
         Ok(Writing {
             uploads: self,
@@ -227,7 +275,9 @@ impl Uploads {
     pub fn forget_unused(&self, store: &Store, used: &HashSet<String>) {
         let old: Vec<String> = {
             let records = self.records();
-            let unused = records.iter().filter(|(id, record)| !used.contains(*id) && now() - record.created > UNUSED_SECONDS);
+            let unused = records.iter().filter(|(id, record)| {
+                !used.contains(*id) && now() - record.created > UNUSED_SECONDS
+            });
             unused.map(|(id, _)| id.clone()).collect()
         };
         for id in old {
@@ -239,14 +289,22 @@ impl Uploads {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.uploads.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.uploads
+            .busy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.key);
     }
 }
 
 /// A path that stays inside its folder, whatever was sent.
 fn inside(path: &str) -> Answer<PathBuf> {
     let refused = |why: &str| {
-        Err(Problem::bad("bad_upload_path", format!("`{}`: {why}", path.escape_debug())).hint("send paths relative to the dropped folder"))
+        Err(Problem::bad(
+            "bad_upload_path",
+            format!("`{}`: {why}", path.escape_debug()),
+        )
+        .hint("send paths relative to the dropped folder"))
     };
     if path.is_empty() || path.len() > 4096 || path.contains('\0') || path.contains('\\') {
         return refused("not a file name");
@@ -257,10 +315,16 @@ fn inside(path: &str) -> Answer<PathBuf> {
             Component::Normal(part) if part.len() <= 255 => clean.push(part),
             Component::CurDir => {}
             Component::Normal(_) => return refused("a name of more than 255 bytes"),
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return refused("it leaves its folder"),
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                return refused("it leaves its folder");
+            }
         }
     }
-    if clean.as_os_str().is_empty() || path.ends_with('/') { refused("not a file name") } else { Ok(clean) }
+    if clean.as_os_str().is_empty() || path.ends_with('/') {
+        refused("not a file name")
+    } else {
+        Ok(clean)
+    }
 }
 
 /// What is left on the disk of a folder for someone without privileges.
@@ -294,7 +358,17 @@ mod tests {
         for good in ["a.npy", "run/0_query.npy", "./a", "a b/ü.npy", "..a/b"] {
             assert!(inside(good).is_ok(), "{good}");
         }
-        for bad in ["", "/etc/passwd", "../a", "a/../../b", "a\0b", "a\\..\\b", "a/", ".", "x".repeat(300).as_str()] {
+        for bad in [
+            "",
+            "/etc/passwd",
+            "../a",
+            "a/../../b",
+            "a\0b",
+            "a\\..\\b",
+            "a/",
+            ".",
+            "x".repeat(300).as_str(),
+        ] {
             assert_eq!(inside(bad).unwrap_err().code, "bad_upload_path", "{bad}");
         }
     }

@@ -56,12 +56,19 @@ enum Node {
 
 impl From<View> for Assembly {
     fn from(view: View) -> Self {
-        Self { shape: view.shape().clone(), node: Node::View(view) }
+        Self {
+            shape: view.shape().clone(),
+            node: Node::View(view),
+        }
     }
 }
 
 fn product(dims: &[u64]) -> u64 {
-    if dims.contains(&0) { 0 } else { dims.iter().product() }
+    if dims.contains(&0) {
+        0
+    } else {
+        dims.iter().product()
+    }
 }
 
 impl Assembly {
@@ -82,7 +89,12 @@ impl Assembly {
         *dims.get_mut(axis)? = 0;
         for part in &parts {
             let fits = part.dims().len() == dims.len() && part.alike(first);
-            let same = part.dims().iter().zip(first.dims()).enumerate().all(|(at, (a, b))| at == axis || a == b);
+            let same = part
+                .dims()
+                .iter()
+                .zip(first.dims())
+                .enumerate()
+                .all(|(at, (a, b))| at == axis || a == b);
             if !fits || !same {
                 return None;
             }
@@ -97,7 +109,10 @@ impl Assembly {
     /// The parts added up element by element: in f64, integers exactly.
     pub fn sum(parts: Vec<Assembly>) -> Option<Self> {
         let first = parts.first()?;
-        if !parts.iter().all(|part| part.shape == first.shape && part.alike(first)) {
+        if !parts
+            .iter()
+            .all(|part| part.shape == first.shape && part.alike(first))
+        {
             return None;
         }
         if parts.len() == 1 {
@@ -129,7 +144,14 @@ impl Assembly {
         }
         let mut dims = self.dims().to_vec();
         dims[axis] = order.len() as u64;
-        Self::new(dims, Node::Reorder { inner: Box::new(self), axis, order })
+        Self::new(
+            dims,
+            Node::Reorder {
+                inner: Box::new(self),
+                axis,
+                order,
+            },
+        )
     }
 
     /// `len` indices of an axis from `start`.
@@ -145,7 +167,9 @@ impl Assembly {
         dims[axis] = len;
         match self.node {
             Node::View(view) => Some(ranged(&view, axis, start, 1, len).into()),
-            Node::Concat { parts, axis: along } if along != axis => Self::concat(each(parts, |part| part.cut(axis, start, len))?, along),
+            Node::Concat { parts, axis: along } if along != axis => {
+                Self::concat(each(parts, |part| part.cut(axis, start, len))?, along)
+            }
             Node::Concat { parts, axis: along } if len > 0 => {
                 let (mut before, mut kept) = (0, Vec::new());
                 for part in parts {
@@ -159,13 +183,37 @@ impl Assembly {
                 Self::concat(kept, along)
             }
             Node::Sum { parts } => Self::sum(each(parts, |part| part.cut(axis, start, len))?),
-            Node::Reorder { inner, axis: along, order } if along != axis => inner.cut(axis, start, len)?.reorder(along, order),
-            Node::Reorder { inner, axis: along, order } => inner.reorder(along, &order[start as usize..(start + len) as usize]),
+            Node::Reorder {
+                inner,
+                axis: along,
+                order,
+            } if along != axis => inner.cut(axis, start, len)?.reorder(along, order),
+            Node::Reorder {
+                inner,
+                axis: along,
+                order,
+            } => inner.reorder(along, &order[start as usize..(start + len) as usize]),
             Node::Merged { inner, groups } if groups[axis] == 1 => {
                 let at = groups[..axis].iter().sum();
-                Self::new(dims, Node::Merged { inner: Box::new(inner.cut(at, start, len)?), groups })
+                Self::new(
+                    dims,
+                    Node::Merged {
+                        inner: Box::new(inner.cut(at, start, len)?),
+                        groups,
+                    },
+                )
             }
-            node => Self::new(dims, Node::Range { inner: Box::new(Self { shape: self.shape, node }), axis, start }),
+            node => Self::new(
+                dims,
+                Node::Range {
+                    inner: Box::new(Self {
+                        shape: self.shape,
+                        node,
+                    }),
+                    axis,
+                    start,
+                },
+            ),
         }
     }
 
@@ -187,26 +235,54 @@ impl Assembly {
         let dims: Vec<u64> = order.iter().map(|old| self.dims()[*old]).collect();
         match self.node {
             Node::View(view) => Some(view.permute(order).into()),
-            Node::Concat { parts, axis } => Self::concat(each(parts, |part| part.permute(order))?, place[axis]),
+            Node::Concat { parts, axis } => {
+                Self::concat(each(parts, |part| part.permute(order))?, place[axis])
+            }
             Node::Sum { parts } => Self::sum(each(parts, |part| part.permute(order))?),
-            Node::Reorder { inner, axis, order: indices } => inner.permute(order)?.reorder(place[axis], indices),
+            Node::Reorder {
+                inner,
+                axis,
+                order: indices,
+            } => inner.permute(order)?.reorder(place[axis], indices),
             Node::Range { inner, axis, start } => {
                 let inner = Box::new(inner.permute(order)?);
-                Self::new(dims, Node::Range { inner, axis: place[axis], start })
+                Self::new(
+                    dims,
+                    Node::Range {
+                        inner,
+                        axis: place[axis],
+                        start,
+                    },
+                )
             }
             Node::Merged { inner, groups } => {
                 let starts = starts(&groups);
-                let inside: Vec<usize> = order.iter().flat_map(|old| starts[*old]..starts[*old] + groups[*old]).collect();
+                let inside: Vec<usize> = order
+                    .iter()
+                    .flat_map(|old| starts[*old]..starts[*old] + groups[*old])
+                    .collect();
                 let groups = order.iter().map(|old| groups[*old]).collect();
                 Self::merged(inner.permute(&inside)?, dims, groups)
             }
-            Node::Permuted { inner, order: before } => {
+            Node::Permuted {
+                inner,
+                order: before,
+            } => {
                 let order = order.iter().map(|old| before[*old]).collect();
                 Self::new(dims, Node::Permuted { inner, order })
             }
             node @ Node::Flat { .. } => {
-                let inner = Box::new(Self { shape: self.shape, node });
-                Self::new(dims, Node::Permuted { inner, order: order.to_vec() })
+                let inner = Box::new(Self {
+                    shape: self.shape,
+                    node,
+                });
+                Self::new(
+                    dims,
+                    Node::Permuted {
+                        inner,
+                        order: order.to_vec(),
+                    },
+                )
             }
         }
     }
@@ -219,7 +295,13 @@ impl Assembly {
         }
         let mut dims = self.dims().to_vec();
         dims.splice(axis..=axis, sizes.iter().copied());
-        let shifted = |along: usize| if along > axis { along + sizes.len() - 1 } else { along };
+        let shifted = |along: usize| {
+            if along > axis {
+                along + sizes.len() - 1
+            } else {
+                along
+            }
+        };
         let row = sizes.get(1..).map_or(0, product);
         match self.node {
             Node::View(ref view) => match view.split(axis, sizes) {
@@ -229,7 +311,12 @@ impl Assembly {
             Node::Concat { parts, axis: along } if along != axis => {
                 Self::concat(each(parts, |part| part.split(axis, sizes))?, shifted(along))
             }
-            Node::Concat { parts, axis: along } if row > 0 && parts.iter().all(|part| part.dims()[axis].is_multiple_of(row)) => {
+            Node::Concat { parts, axis: along }
+                if row > 0
+                    && parts
+                        .iter()
+                        .all(|part| part.dims()[axis].is_multiple_of(row)) =>
+            {
                 let split = |part: Assembly| {
                     let mut sizes = sizes.to_vec();
                     sizes[0] = part.dims()[axis] / row;
@@ -238,18 +325,41 @@ impl Assembly {
                 Self::concat(each(parts, split)?, along)
             }
             Node::Sum { parts } => Self::sum(each(parts, |part| part.split(axis, sizes))?),
-            Node::Reorder { inner, axis: along, order } if along != axis => inner.split(axis, sizes)?.reorder(shifted(along), order),
-            Node::Range { inner, axis: along, start } if along != axis => {
+            Node::Reorder {
+                inner,
+                axis: along,
+                order,
+            } if along != axis => inner.split(axis, sizes)?.reorder(shifted(along), order),
+            Node::Range {
+                inner,
+                axis: along,
+                start,
+            } if along != axis => {
                 let inner = Box::new(inner.split(axis, sizes)?);
-                Self::new(dims, Node::Range { inner, axis: shifted(along), start })
+                Self::new(
+                    dims,
+                    Node::Range {
+                        inner,
+                        axis: shifted(along),
+                        start,
+                    },
+                )
             }
             Node::Merged { inner, mut groups } => {
                 let at: usize = groups[..axis].iter().sum();
                 let count = groups[axis];
                 if count != 1 && inner.dims()[at..at + count] != *sizes {
-                    return Self { shape: self.shape, node: Node::Merged { inner, groups } }.flat(dims);
+                    return Self {
+                        shape: self.shape,
+                        node: Node::Merged { inner, groups },
+                    }
+                    .flat(dims);
                 }
-                let inner = if count == 1 { inner.split(at, sizes)? } else { *inner };
+                let inner = if count == 1 {
+                    inner.split(at, sizes)?
+                } else {
+                    *inner
+                };
                 groups.splice(axis..=axis, sizes.iter().map(|_| 1));
                 Self::merged(inner, dims, groups)
             }
@@ -268,9 +378,17 @@ impl Assembly {
         }
         let mut dims = self.dims().to_vec();
         dims.splice(range.clone(), [whole]);
-        let shifted = |along: usize| if along >= range.end { along + 1 - count } else { along.min(axis) };
+        let shifted = |along: usize| {
+            if along >= range.end {
+                along + 1 - count
+            } else {
+                along.min(axis)
+            }
+        };
         // A step along the first of the merged dimensions is still one step, along a later one it is many.
-        let outermost = |along: usize, dims: &[u64]| !range.contains(&along) || dims[axis..along].iter().all(|dim| *dim == 1);
+        let outermost = |along: usize, dims: &[u64]| {
+            !range.contains(&along) || dims[axis..along].iter().all(|dim| *dim == 1)
+        };
         match self.node {
             Node::View(view) => match view.merge(axis, count) {
                 Some(view) => Some(view.into()),
@@ -284,12 +402,27 @@ impl Assembly {
                 Self::concat(each(parts, |part| part.merge(axis, count))?, shifted(along))
             }
             Node::Sum { parts } => Self::sum(each(parts, |part| part.merge(axis, count))?),
-            Node::Reorder { inner, axis: along, order } if !range.contains(&along) => {
+            Node::Reorder {
+                inner,
+                axis: along,
+                order,
+            } if !range.contains(&along) => {
                 inner.merge(axis, count)?.reorder(shifted(along), order)
             }
-            Node::Range { inner, axis: along, start } if !range.contains(&along) => {
+            Node::Range {
+                inner,
+                axis: along,
+                start,
+            } if !range.contains(&along) => {
                 let inner = Box::new(inner.merge(axis, count)?);
-                Self::new(dims, Node::Range { inner, axis: shifted(along), start })
+                Self::new(
+                    dims,
+                    Node::Range {
+                        inner,
+                        axis: shifted(along),
+                        start,
+                    },
+                )
             }
             Node::Merged { inner, mut groups } => {
                 let all = groups[range.clone()].iter().sum();
@@ -300,7 +433,14 @@ impl Assembly {
             node => {
                 let mut groups = vec![1; self.shape.rank()];
                 groups.splice(range, [count]);
-                Self::merged(Self { shape: self.shape, node }, dims, groups)
+                Self::merged(
+                    Self {
+                        shape: self.shape,
+                        node,
+                    },
+                    dims,
+                    groups,
+                )
             }
         }
     }
@@ -315,14 +455,34 @@ impl Assembly {
         let shifted = |along: usize| if along > axis { along - 1 } else { along };
         match self.node {
             Node::View(view) => view.squeeze(axis).map(Self::from),
-            Node::Concat { parts, axis: along } if along != axis => Self::concat(each(parts, |part| part.squeeze(axis))?, shifted(along)),
-            Node::Sum { parts } => Self::sum(each(parts, |part| part.squeeze(axis))?),
-            Node::Reorder { inner, axis: along, order } if along != axis => inner.squeeze(axis)?.reorder(shifted(along), order),
-            Node::Range { inner, axis: along, start } if along != axis => {
-                let inner = Box::new(inner.squeeze(axis)?);
-                Self::new(dims, Node::Range { inner, axis: shifted(along), start })
+            Node::Concat { parts, axis: along } if along != axis => {
+                Self::concat(each(parts, |part| part.squeeze(axis))?, shifted(along))
             }
-            Node::Merged { mut inner, mut groups } => {
+            Node::Sum { parts } => Self::sum(each(parts, |part| part.squeeze(axis))?),
+            Node::Reorder {
+                inner,
+                axis: along,
+                order,
+            } if along != axis => inner.squeeze(axis)?.reorder(shifted(along), order),
+            Node::Range {
+                inner,
+                axis: along,
+                start,
+            } if along != axis => {
+                let inner = Box::new(inner.squeeze(axis)?);
+                Self::new(
+                    dims,
+                    Node::Range {
+                        inner,
+                        axis: shifted(along),
+                        start,
+                    },
+                )
+            }
+            Node::Merged {
+                mut inner,
+                mut groups,
+            } => {
                 let at: usize = groups[..axis].iter().sum();
                 for _ in 0..groups[axis] {
                     *inner = inner.squeeze(at)?;
@@ -344,12 +504,29 @@ impl Assembly {
         let shifted = |along: usize| if along >= axis { along + 1 } else { along };
         match self.node {
             Node::View(view) => view.unsqueeze(axis).map(Self::from),
-            Node::Concat { parts, axis: along } => Self::concat(each(parts, |part| part.unsqueeze(axis))?, shifted(along)),
+            Node::Concat { parts, axis: along } => {
+                Self::concat(each(parts, |part| part.unsqueeze(axis))?, shifted(along))
+            }
             Node::Sum { parts } => Self::sum(each(parts, |part| part.unsqueeze(axis))?),
-            Node::Reorder { inner, axis: along, order } => inner.unsqueeze(axis)?.reorder(shifted(along), order),
-            Node::Range { inner, axis: along, start } => {
+            Node::Reorder {
+                inner,
+                axis: along,
+                order,
+            } => inner.unsqueeze(axis)?.reorder(shifted(along), order),
+            Node::Range {
+                inner,
+                axis: along,
+                start,
+            } => {
                 let inner = Box::new(inner.unsqueeze(axis)?);
-                Self::new(dims, Node::Range { inner, axis: shifted(along), start })
+                Self::new(
+                    dims,
+                    Node::Range {
+                        inner,
+                        axis: shifted(along),
+                        start,
+                    },
+                )
             }
             Node::Merged { inner, mut groups } => {
                 groups.insert(axis, 0);
@@ -373,24 +550,35 @@ impl Assembly {
             return Some(inner);
         }
         if let Node::View(view) = &inner.node
-            && let Some(view) = groups.iter().try_fold((view.clone(), 0), |(view, at), count| {
-                let next = match count {
-                    0 => view.unsqueeze(at)?,
-                    1 => view,
-                    _ => view.merge(at, *count)?,
-                };
-                Some((next, at + 1))
-            })
+            && let Some(view) = groups
+                .iter()
+                .try_fold((view.clone(), 0), |(view, at), count| {
+                    let next = match count {
+                        0 => view.unsqueeze(at)?,
+                        1 => view,
+                        _ => view.merge(at, *count)?,
+                    };
+                    Some((next, at + 1))
+                })
         {
             return Some(view.0.into());
         }
-        Self::new(dims, Node::Merged { inner: Box::new(inner), groups })
+        Self::new(
+            dims,
+            Node::Merged {
+                inner: Box::new(inner),
+                groups,
+            },
+        )
     }
 
     fn flat(self, dims: Vec<u64>) -> Option<Self> {
         let inner = match self.node {
             Node::Flat { inner } => inner,
-            node => Box::new(Self { shape: self.shape, node }),
+            node => Box::new(Self {
+                shape: self.shape,
+                node,
+            }),
         };
         Self::new(dims, Node::Flat { inner })
     }
@@ -398,7 +586,9 @@ impl Assembly {
     fn leaves<'a>(&'a self, visit: &mut dyn FnMut(&'a View)) {
         match &self.node {
             Node::View(view) => visit(view),
-            Node::Concat { parts, .. } | Node::Sum { parts } => parts.iter().for_each(|part| part.leaves(visit)),
+            Node::Concat { parts, .. } | Node::Sum { parts } => {
+                parts.iter().for_each(|part| part.leaves(visit))
+            }
             Node::Reorder { inner, .. }
             | Node::Range { inner, .. }
             | Node::Merged { inner, .. }
@@ -447,7 +637,10 @@ impl Assembly {
                     }
                     part_values.clear();
                     part.append(start, count, room, &mut part_values);
-                    out[at..].iter_mut().zip(&part_values).for_each(|(total, value)| *total = total.plus(*value));
+                    out[at..]
+                        .iter_mut()
+                        .zip(&part_values)
+                        .for_each(|(total, value)| *total = total.plus(*value));
                 }
             }
             Node::Reorder { inner, axis, order } => {
@@ -464,20 +657,37 @@ impl Assembly {
                 });
                 runs.rest(|begin, len| inner.append(begin, len, room, out));
             }
-            Node::Range { inner, axis, start: first } => {
+            Node::Range {
+                inner,
+                axis,
+                start: first,
+            } => {
                 let size = product(&self.dims()[axis + 1..]);
                 let (row, inside) = (self.dims()[*axis] * size, inner.dims()[*axis] * size);
                 segments(start, count, row, |outer, from, len| {
-                    inner.append(outer * inside + first * size + from, len as usize, room, out);
+                    inner.append(
+                        outer * inside + first * size + from,
+                        len as usize,
+                        room,
+                        out,
+                    );
                 });
             }
-            Node::Merged { inner, .. } | Node::Flat { inner } => inner.append(start, count, room, out),
+            Node::Merged { inner, .. } | Node::Flat { inner } => {
+                inner.append(start, count, room, out)
+            }
             Node::Permuted { inner, order } => {
                 let strides = inner.shape.row_major().expect("a shape that was counted");
                 let strides: Vec<u64> = order.iter().map(|old| strides[*old] as u64).collect();
                 let mut runs = Runs::default();
                 for flat in start..start + count as u64 {
-                    let begin = self.shape.unravel(flat).iter().zip(&strides).map(|(index, stride)| index * stride).sum();
+                    let begin = self
+                        .shape
+                        .unravel(flat)
+                        .iter()
+                        .zip(&strides)
+                        .map(|(index, stride)| index * stride)
+                        .sum();
                     if let Some((begin, len)) = runs.push(begin, 1) {
                         inner.append(begin, len, room, out);
                     }
@@ -488,8 +698,14 @@ impl Assembly {
     }
 
     fn read<N: Number>(&self, start: u64, count: usize, scratch: &mut Vec<u8>, out: &mut Vec<N>) {
-        assert!(start + count as u64 <= Operand::len(self), "a run lies inside its tensor");
-        let mut room = Room { bytes: std::mem::take(scratch), run: Vec::new() };
+        assert!(
+            start + count as u64 <= Operand::len(self),
+            "a run lies inside its tensor"
+        );
+        let mut room = Room {
+            bytes: std::mem::take(scratch),
+            run: Vec::new(),
+        };
         self.append(start, count, &mut room, out);
         *scratch = room.bytes;
     }
@@ -517,7 +733,13 @@ impl Operand for Assembly {
         }
     }
 
-    fn f64_values(&self, start: u64, count: usize, scratch: &mut Vec<u8>, out: &mut Vec<f64>) -> bool {
+    fn f64_values(
+        &self,
+        start: u64,
+        count: usize,
+        scratch: &mut Vec<u8>,
+        out: &mut Vec<f64>,
+    ) -> bool {
         if let Node::View(view) = &self.node {
             return view.f64_values(start, count, scratch, out);
         }
@@ -529,7 +751,13 @@ impl Operand for Assembly {
         true
     }
 
-    fn int_values(&self, start: u64, count: usize, scratch: &mut Vec<u8>, out: &mut Vec<i128>) -> bool {
+    fn int_values(
+        &self,
+        start: u64,
+        count: usize,
+        scratch: &mut Vec<u8>,
+        out: &mut Vec<i128>,
+    ) -> bool {
         if let Node::View(view) = &self.node {
             return view.int_values(start, count, scratch, out);
         }
@@ -569,7 +797,14 @@ fn precision(dtype: DType) -> u32 {
 }
 
 fn ranged(view: &View, axis: usize, start: u64, step: i64, len: u64) -> View {
-    let mut cuts: Vec<Cut> = view.shape().dims()[..axis].iter().map(|dim| Cut::Range { start: 0, step: 1, len: *dim }).collect();
+    let mut cuts: Vec<Cut> = view.shape().dims()[..axis]
+        .iter()
+        .map(|dim| Cut::Range {
+            start: 0,
+            step: 1,
+            len: *dim,
+        })
+        .collect();
     cuts.push(Cut::Range { start, step, len });
     view.slice(&cuts)
 }
@@ -577,16 +812,27 @@ fn ranged(view: &View, axis: usize, start: u64, step: i64, len: u64) -> View {
 /// `start, start + step, ..`
 fn progression(order: &[u64]) -> Option<(u64, i64)> {
     let first = order.first().copied().unwrap_or(0);
-    let step = order.get(1).map_or(1, |second| *second as i64 - first as i64);
-    order.windows(2).all(|pair| pair[1] as i64 - pair[0] as i64 == step).then_some((first, step))
+    let step = order
+        .get(1)
+        .map_or(1, |second| *second as i64 - first as i64);
+    order
+        .windows(2)
+        .all(|pair| pair[1] as i64 - pair[0] as i64 == step)
+        .then_some((first, step))
 }
 
-fn each(parts: Vec<Assembly>, make: impl Fn(Assembly) -> Option<Assembly>) -> Option<Vec<Assembly>> {
+fn each(
+    parts: Vec<Assembly>,
+    make: impl Fn(Assembly) -> Option<Assembly>,
+) -> Option<Vec<Assembly>> {
     parts.into_iter().map(make).collect()
 }
 
 fn starts(groups: &[usize]) -> Vec<usize> {
-    groups.iter().scan(0, |at, count| Some(std::mem::replace(at, *at + count))).collect()
+    groups
+        .iter()
+        .scan(0, |at, count| Some(std::mem::replace(at, *at + count)))
+        .collect()
 }
 
 /// A run cut at every multiple of `row`: which row, where in it, how many.

@@ -39,7 +39,11 @@ pub struct Bytes {
 impl Bytes {
     pub fn new(owner: Arc<dyn Storage>) -> Self {
         let len = owner.bytes().len();
-        Self { owner, start: 0, len }
+        Self {
+            owner,
+            start: 0,
+            len,
+        }
     }
 
     /// A part of these bytes, or `None` when the range does not lie inside them.
@@ -49,7 +53,11 @@ impl Bytes {
         if start > end || end > self.len {
             return None;
         }
-        Some(Self { owner: Arc::clone(&self.owner), start: self.start + start, len: end - start })
+        Some(Self {
+            owner: Arc::clone(&self.owner),
+            start: self.start + start,
+            len: end - start,
+        })
     }
 
     pub fn as_slice(&self) -> &[u8] {

@@ -85,10 +85,15 @@ pub struct TimeUnit {
 }
 
 impl TimeUnit {
-    pub const UNITS: [&'static str; 14] = ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic"];
+    pub const UNITS: [&'static str; 14] = [
+        "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic",
+    ];
 
     pub fn new(count: u32, unit: &str) -> Option<Self> {
-        Self::UNITS.iter().find(|known| **known == unit).map(|unit| Self { count, unit })
+        Self::UNITS
+            .iter()
+            .find(|known| **known == unit)
+            .map(|unit| Self { count, unit })
     }
 }
 
@@ -213,7 +218,11 @@ impl DType {
 
     /// The plain or block dtype of that name, as [`fmt::Display`] prints it.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::PLAIN.iter().copied().chain(BlockType::ALL.iter().copied().map(DType::Block)).find(|dtype| dtype.plain_name() == Some(name))
+        Self::PLAIN
+            .iter()
+            .copied()
+            .chain(BlockType::ALL.iter().copied().map(DType::Block))
+            .find(|dtype| dtype.plain_name() == Some(name))
     }
 
     fn plain_name(self) -> Option<&'static str> {
@@ -263,7 +272,11 @@ impl DType {
             DType::Bits4X2 => "bits4x2",
             DType::Block(block) => block.name(),
             DType::Struct(_) => "struct",
-            DType::Str(_) | DType::Bytes(_) | DType::Void(_) | DType::DateTime(_) | DType::TimeDelta(_) => return None,
+            DType::Str(_)
+            | DType::Bytes(_)
+            | DType::Void(_)
+            | DType::DateTime(_)
+            | DType::TimeDelta(_) => return None,
         })
     }
 
@@ -285,14 +298,26 @@ impl DType {
             | DType::Bits2X4
             | DType::Bits4X2 => Packing::Bytes(1),
             DType::U16 | DType::I16 | DType::F16 | DType::Bf16 | DType::Bits16 => Packing::Bytes(2),
-            DType::U32 | DType::I32 | DType::F32 | DType::C32 | DType::Bc32 | DType::QI32 => Packing::Bytes(4),
-            DType::U64 | DType::I64 | DType::F64 | DType::C64 | DType::DateTime(_) | DType::TimeDelta(_) => Packing::Bytes(8),
+            DType::U32 | DType::I32 | DType::F32 | DType::C32 | DType::Bc32 | DType::QI32 => {
+                Packing::Bytes(4)
+            }
+            DType::U64
+            | DType::I64
+            | DType::F64
+            | DType::C64
+            | DType::DateTime(_)
+            | DType::TimeDelta(_) => Packing::Bytes(8),
             DType::F80 | DType::C128 => Packing::Bytes(16),
             DType::C160 => Packing::Bytes(32),
-            DType::F4 | DType::OnnxI4 | DType::OnnxU4 | DType::OnnxF4 | DType::QU4X2 => Packing::Bits(4),
+            DType::F4 | DType::OnnxI4 | DType::OnnxU4 | DType::OnnxF4 | DType::QU4X2 => {
+                Packing::Bits(4)
+            }
             DType::F6E2M3 | DType::F6E3M2 => Packing::Bits(6),
             DType::OnnxI2 | DType::OnnxU2 | DType::QU2X4 => Packing::Bits(2),
-            DType::Block(block) => Packing::Block { elements: block.elements(), bytes: block.bytes() },
+            DType::Block(block) => Packing::Block {
+                elements: block.elements(),
+                bytes: block.bytes(),
+            },
             DType::Str(n) => Packing::Bytes(4 * n as usize),
             DType::Bytes(n) | DType::Void(n) | DType::Struct(n) => Packing::Bytes(n as usize),
         }
@@ -382,7 +407,10 @@ impl DType {
         match self.packing() {
             Packing::Bytes(n) => elements.checked_mul(n as u64),
             Packing::Bits(bits) => Some(elements.checked_mul(bits as u64)?.div_ceil(8)),
-            Packing::Block { elements: per, bytes } => {
+            Packing::Block {
+                elements: per,
+                bytes,
+            } => {
                 if !elements.is_multiple_of(per as u64) {
                     return None;
                 }
@@ -394,11 +422,13 @@ impl DType {
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = |f: &mut fmt::Formatter<'_>, name: &str, unit: &TimeUnit| match (unit.unit, unit.count) {
-            ("generic", _) => f.pad(name),
-            (unit, 1) => f.pad(&format!("{name}[{unit}]")),
-            (unit, count) => f.pad(&format!("{name}[{count}{unit}]")),
-        };
+        let time =
+            |f: &mut fmt::Formatter<'_>, name: &str, unit: &TimeUnit| match (unit.unit, unit.count)
+            {
+                ("generic", _) => f.pad(name),
+                (unit, 1) => f.pad(&format!("{name}[{unit}]")),
+                (unit, count) => f.pad(&format!("{name}[{count}{unit}]")),
+            };
         match self {
             // NumPy counts the bits of these.
             DType::Str(n) => f.pad(&format!("str{}", 32 * u64::from(*n))),
@@ -417,7 +447,10 @@ mod tests {
 
     #[test]
     fn every_name_parses_back_and_is_its_own() {
-        let all = DType::PLAIN.iter().copied().chain(BlockType::ALL.iter().copied().map(DType::Block));
+        let all = DType::PLAIN
+            .iter()
+            .copied()
+            .chain(BlockType::ALL.iter().copied().map(DType::Block));
         for dtype in all {
             assert_eq!(DType::parse(&dtype.to_string()), Some(dtype));
         }

@@ -23,6 +23,9 @@ pub use dtype::{BlockType, DType, Kind, Packing, TimeUnit};
 pub use operand::Operand;
 pub use picked::{Picked, Plane, PlaneError};
 pub use shape::Shape;
-pub use source::{Finding, FindingKind, Listing, Meta, Plain, PlainValue, ReadError, Skipped, TensorInfo, TensorSource};
+pub use source::{
+    Finding, FindingKind, Listing, Meta, Plain, PlainValue, ReadError, Skipped, TensorInfo,
+    TensorSource,
+};
 pub use value::{Float, Value};
 pub use view::{Quant, View, ViewError};

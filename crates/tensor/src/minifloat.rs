@@ -32,7 +32,12 @@ const fn power(exponent: i32) -> f32 {
 }
 
 const fn decode(layout: Layout, code: u8) -> f32 {
-    let Layout { exponent_bits, mantissa_bits, bias, special } = layout;
+    let Layout {
+        exponent_bits,
+        mantissa_bits,
+        bias,
+        special,
+    } = layout;
     let code = code as u32;
     let mantissa = code & ((1 << mantissa_bits) - 1);
     let top = (1 << exponent_bits) - 1;
@@ -43,13 +48,20 @@ const fn decode(layout: Layout, code: u8) -> f32 {
         Special::AllOnes if all_ones => return f32::NAN,
         Special::MinusZero if negative && exponent == 0 && mantissa == 0 => return f32::NAN,
         Special::Ieee if exponent == top && mantissa != 0 => return f32::NAN,
-        Special::Ieee if exponent == top => return if negative { f32::NEG_INFINITY } else { f32::INFINITY },
+        Special::Ieee if exponent == top => {
+            return if negative {
+                f32::NEG_INFINITY
+            } else {
+                f32::INFINITY
+            };
+        }
         _ => {}
     }
     let magnitude = if exponent == 0 {
         mantissa as f32 * power(1 - bias - mantissa_bits as i32)
     } else {
-        ((1 << mantissa_bits) + mantissa) as f32 * power(exponent as i32 - bias - mantissa_bits as i32)
+        ((1 << mantissa_bits) + mantissa) as f32
+            * power(exponent as i32 - bias - mantissa_bits as i32)
     };
     if negative { -magnitude } else { magnitude }
 }
@@ -64,13 +76,48 @@ const fn table<const N: usize>(layout: Layout) -> [f32; N] {
     values
 }
 
-pub static F8_E4M3FN: [f32; 256] = table(Layout { exponent_bits: 4, mantissa_bits: 3, bias: 7, special: Special::AllOnes });
-pub static F8_E4M3FNUZ: [f32; 256] = table(Layout { exponent_bits: 4, mantissa_bits: 3, bias: 8, special: Special::MinusZero });
-pub static F8_E5M2: [f32; 256] = table(Layout { exponent_bits: 5, mantissa_bits: 2, bias: 15, special: Special::Ieee });
-pub static F8_E5M2FNUZ: [f32; 256] = table(Layout { exponent_bits: 5, mantissa_bits: 2, bias: 16, special: Special::MinusZero });
-pub static F6_E2M3: [f32; 64] = table(Layout { exponent_bits: 2, mantissa_bits: 3, bias: 1, special: Special::None });
-pub static F6_E3M2: [f32; 64] = table(Layout { exponent_bits: 3, mantissa_bits: 2, bias: 3, special: Special::None });
-pub static F4_E2M1: [f32; 16] = table(Layout { exponent_bits: 2, mantissa_bits: 1, bias: 1, special: Special::None });
+pub static F8_E4M3FN: [f32; 256] = table(Layout {
+    exponent_bits: 4,
+    mantissa_bits: 3,
+    bias: 7,
+    special: Special::AllOnes,
+});
+pub static F8_E4M3FNUZ: [f32; 256] = table(Layout {
+    exponent_bits: 4,
+    mantissa_bits: 3,
+    bias: 8,
+    special: Special::MinusZero,
+});
+pub static F8_E5M2: [f32; 256] = table(Layout {
+    exponent_bits: 5,
+    mantissa_bits: 2,
+    bias: 15,
+    special: Special::Ieee,
+});
+pub static F8_E5M2FNUZ: [f32; 256] = table(Layout {
+    exponent_bits: 5,
+    mantissa_bits: 2,
+    bias: 16,
+    special: Special::MinusZero,
+});
+pub static F6_E2M3: [f32; 64] = table(Layout {
+    exponent_bits: 2,
+    mantissa_bits: 3,
+    bias: 1,
+    special: Special::None,
+});
+pub static F6_E3M2: [f32; 64] = table(Layout {
+    exponent_bits: 3,
+    mantissa_bits: 2,
+    bias: 3,
+    special: Special::None,
+});
+pub static F4_E2M1: [f32; 16] = table(Layout {
+    exponent_bits: 2,
+    mantissa_bits: 1,
+    bias: 1,
+    special: Special::None,
+});
 
 /// Powers of two without a sign: `2^(code - 127)`, 255 is NaN.
 pub static F8_E8M0FNU: [f32; 256] = {
@@ -88,7 +135,11 @@ pub static F8_E8M0FNU: [f32; 256] = {
 /// An x87 extended value (64 bits of mantissa with its leading one, 15 of exponent, a sign; the rest is padding) as the
 /// nearest `f64`, ties to even. Encodings that the processor itself refuses are NaN.
 pub fn f80_to_f64(bytes: &[u8; 16]) -> f64 {
-    let X87 { negative, exponent, mantissa } = X87::new(bytes);
+    let X87 {
+        negative,
+        exponent,
+        mantissa,
+    } = X87::new(bytes);
     let magnitude = match (exponent, mantissa) {
         (0x7fff, 0x8000_0000_0000_0000) => f64::INFINITY,
         (0x7fff, _) => f64::NAN,
@@ -117,7 +168,11 @@ impl X87 {
     pub(crate) fn new(bytes: &[u8; 16]) -> Self {
         let mantissa = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
         let top = u16::from_le_bytes([bytes[8], bytes[9]]);
-        Self { negative: top >> 15 == 1, exponent: top & 0x7fff, mantissa }
+        Self {
+            negative: top >> 15 == 1,
+            exponent: top & 0x7fff,
+            mantissa,
+        }
     }
 }
 
@@ -156,7 +211,8 @@ mod tests {
 
     #[test]
     fn every_code_is_what_ml_dtypes_says() {
-        let golden: serde_json::Value = serde_json::from_str(include_str!("../testdata/minifloat.json")).expect("golden table");
+        let golden: serde_json::Value =
+            serde_json::from_str(include_str!("../testdata/minifloat.json")).expect("golden table");
         let tables: [(&str, &[f32]); 8] = [
             ("float8_e4m3fn", &F8_E4M3FN),
             ("float8_e4m3fnuz", &F8_E4M3FNUZ),
@@ -186,14 +242,29 @@ mod tests {
         assert_eq!(f80_to_f64(&f80(true, 16384, one | one >> 1)), -3.0);
         // Half of the last place: to even, so down here and up there.
         assert_eq!(f80_to_f64(&f80(false, 16383, one | 1 << 10)), 1.0);
-        assert_eq!(f80_to_f64(&f80(false, 16383, one | 3 << 10)), 1.0 + 2.0 * f64::EPSILON);
-        assert_eq!(f80_to_f64(&f80(false, 16383, one | 1 << 10 | 1)), 1.0 + f64::EPSILON);
+        assert_eq!(
+            f80_to_f64(&f80(false, 16383, one | 3 << 10)),
+            1.0 + 2.0 * f64::EPSILON
+        );
+        assert_eq!(
+            f80_to_f64(&f80(false, 16383, one | 1 << 10 | 1)),
+            1.0 + f64::EPSILON
+        );
         // A mantissa of ones carries into the exponent, at the top into infinity.
         assert_eq!(f80_to_f64(&f80(false, 16383, u64::MAX)), 2.0);
-        assert_eq!(f80_to_f64(&f80(false, 16383 + 1023, u64::MAX)), f64::INFINITY);
-        assert_eq!(f80_to_f64(&f80(false, 16383 - 1074, one)), f64::from_bits(1));
+        assert_eq!(
+            f80_to_f64(&f80(false, 16383 + 1023, u64::MAX)),
+            f64::INFINITY
+        );
+        assert_eq!(
+            f80_to_f64(&f80(false, 16383 - 1074, one)),
+            f64::from_bits(1)
+        );
         assert_eq!(f80_to_f64(&f80(false, 16383 - 1075, one)), 0.0);
-        assert_eq!(f80_to_f64(&f80(false, 16383 - 1075, one | 1)), f64::from_bits(1));
+        assert_eq!(
+            f80_to_f64(&f80(false, 16383 - 1075, one | 1)),
+            f64::from_bits(1)
+        );
         assert_eq!(f80_to_f64(&f80(false, 1, one)), 0.0);
         assert_eq!(f80_to_f64(&f80(true, 0x7fff, one)), f64::NEG_INFINITY);
         assert!(f80_to_f64(&f80(false, 0x7fff, one | 1)).is_nan());

@@ -57,7 +57,9 @@ struct Step<'a> {
 
 impl Ord for Step<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.rank.cmp(&other.rank).then_with(|| natural(self.name, other.name))
+        self.rank
+            .cmp(&other.rank)
+            .then_with(|| natural(self.name, other.name))
     }
 }
 
@@ -69,56 +71,155 @@ impl PartialOrd for Step<'_> {
 
 fn place(name: &str) -> Place<'_> {
     if let Some((layer, stage)) = layer_stage(name) {
-        let stage = STAGES.iter().position(|known| *known == stage).unwrap_or(STAGES.len());
-        return Place { part: 1, stack: 0, layer, stage, path: Vec::new() };
+        let stage = STAGES
+            .iter()
+            .position(|known| *known == stage)
+            .unwrap_or(STAGES.len());
+        return Place {
+            part: 1,
+            stack: 0,
+            layer,
+            stage,
+            path: Vec::new(),
+        };
     }
     // `model.layers.3.mlp`, `blk.3.attn_q`, `h.3.ln_1`: the first number that is a path segment of its own.
     let mut segments = name.split(['.', '/']);
-    let layer = segments.clone().find(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit())).and_then(|part| part.parse().ok());
+    let layer = segments
+        .clone()
+        .find(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()))
+        .and_then(|part| part.parse().ok());
     // `time_embedder.mlp.2`, `classifier.1`: one of a few modules in a row, which are no layers.
     let layer = layer.filter(|_| !modules::is_in_a_row(name));
     let loaded = modules::is_loaded(name);
     let is_number = |part: &&str| part.bytes().next().is_some_and(|b| b.is_ascii_digit());
-    let known = if loaded { None } else { modules::stack(segments.clone().take_while(|part| !is_number(part))) };
+    let known = if loaded {
+        None
+    } else {
+        modules::stack(segments.clone().take_while(|part| !is_number(part)))
+    };
     let stack = known.unwrap_or(modules::PLAIN_STACK);
     // `mid_block.attentions.0` is between `resnets.0` and `resnets.1`.
-    let turns = segments.clone().zip(segments.clone().skip(1)).position(|(one, next)| modules::takes_turns(one) && is_number(&next));
+    let turns = segments
+        .clone()
+        .zip(segments.clone().skip(1))
+        .position(|(one, next)| modules::takes_turns(one) && is_number(&next));
     let first_number = segments.clone().position(|part| is_number(&part));
     if let Some(at) = turns.filter(|at| !loaded && first_number == Some(at + 1)) {
-        return Place { part: 1, stack, layer: 0, stage: 0, path: path(segments.skip(at), true) };
+        return Place {
+            part: 1,
+            stack,
+            layer: 0,
+            stage: 0,
+            path: path(segments.skip(at), true),
+        };
     }
     if let Some(layer) = layer {
         // What comes before the number is the same for all of a layer.
         segments.find(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
-        let path = if loaded { Vec::new() } else { path(segments, true) };
-        return Place { part: 1, stack, layer, stage: 0, path };
+        let path = if loaded {
+            Vec::new()
+        } else {
+            path(segments, true)
+        };
+        return Place {
+            part: 1,
+            stack,
+            layer,
+            stage: 0,
+            path,
+        };
     }
     if let Some((number, rest)) = modules::worded_layer(name) {
         // As the numbered stacks of a network whose layers are numbered in each; what all of it returns comes behind what is in it.
-        let base =
-            name.split(['.', '/', '_']).find_map(|part| if part == "decoder" || part == "dec" { Some(2) } else { None }).unwrap_or(0);
-        let path = if loaded { Vec::new() } else { path(rest.split(['.', '/']).filter(|part| !part.is_empty()), true) };
+        let base = name
+            .split(['.', '/', '_'])
+            .find_map(|part| {
+                if part == "decoder" || part == "dec" {
+                    Some(2)
+                } else {
+                    None
+                }
+            })
+            .unwrap_or(0);
+        let path = if loaded {
+            Vec::new()
+        } else {
+            path(rest.split(['.', '/']).filter(|part| !part.is_empty()), true)
+        };
         let layer = if rest.is_empty() { u64::MAX } else { 0 };
-        return Place { part: 1, stack: number.saturating_add(base * MANY), layer, stage: 0, path };
+        return Place {
+            part: 1,
+            stack: number.saturating_add(base * MANY),
+            layer,
+            stage: 0,
+            path,
+        };
     }
-    let contains = |word: &str| name.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()));
-    let first = ["embed", "embd", "wte", "wpe", "input", "token"].into_iter().any(contains);
+    let contains = |word: &str| {
+        name.as_bytes()
+            .windows(word.len())
+            .any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    let first = ["embed", "embd", "wte", "wpe", "input", "token"]
+        .into_iter()
+        .any(contains);
     if loaded {
-        return Place { part: if first { 0 } else { 2 }, stack: 0, layer: 0, stage: 0, path: Vec::new() };
+        return Place {
+            part: if first { 0 } else { 2 },
+            stack: 0,
+            layer: 0,
+            stage: 0,
+            path: Vec::new(),
+        };
     }
     // What begins a decoder comes behind what ends its encoder, and the text behind what is seen.
     let begins = first || modules::outside_of_layers(name) == modules::Outside::Before;
     if let Some(stack) = known.filter(|stack| *stack != modules::PLAIN_STACK) {
         let first = Step { rank: 0, name: "" };
-        let (layer, lead) = if begins { (0, Some(first)) } else { (u64::MAX, None) };
-        return Place { part: 1, stack, layer, stage: 0, path: lead.into_iter().chain(path(segments, false)).collect() };
+        let (layer, lead) = if begins {
+            (0, Some(first))
+        } else {
+            (u64::MAX, None)
+        };
+        return Place {
+            part: 1,
+            stack,
+            layer,
+            stage: 0,
+            path: lead.into_iter().chain(path(segments, false)).collect(),
+        };
     }
     match modules::outside_of_layers(name) {
-        modules::Outside::Before => Place { part: 0, stack: 0, layer: 0, stage: 0, path: path(segments, false) },
-        _ if first => Place { part: 0, stack: 0, layer: 0, stage: 0, path: path(segments, false) },
+        modules::Outside::Before => Place {
+            part: 0,
+            stack: 0,
+            layer: 0,
+            stage: 0,
+            path: path(segments, false),
+        },
+        _ if first => Place {
+            part: 0,
+            stack: 0,
+            layer: 0,
+            stage: 0,
+            path: path(segments, false),
+        },
         // An encoder's last norm comes before its decoder.
-        modules::Outside::EndOfEncoder => Place { part: 1, stack, layer: u64::MAX, stage: 0, path: path(segments, false) },
-        modules::Outside::After => Place { part: 2, stack: 0, layer: 0, stage: 0, path: path(segments, false) },
+        modules::Outside::EndOfEncoder => Place {
+            part: 1,
+            stack,
+            layer: u64::MAX,
+            stage: 0,
+            path: path(segments, false),
+        },
+        modules::Outside::After => Place {
+            part: 2,
+            stack: 0,
+            layer: 0,
+            stage: 0,
+            path: path(segments, false),
+        },
     }
 }
 
@@ -137,12 +238,20 @@ fn path<'a>(segments: impl Iterator<Item = &'a str>, in_layer: bool) -> Vec<Step
         if modules::takes_turns(parent)
             && let (Some(last), Ok(turn)) = (steps.last_mut(), name.parse::<u8>())
         {
-            last.rank = TURNS.saturating_add(turn.saturating_mul(2)).saturating_add(u8::from(parent == "attentions"));
+            last.rank = TURNS
+                .saturating_add(turn.saturating_mul(2))
+                .saturating_add(u8::from(parent == "attentions"));
         }
-        steps.push(Step { rank: modules::rank(name, parent, in_layer), name });
+        steps.push(Step {
+            rank: modules::rank(name, parent, in_layer),
+            name,
+        });
         parent = name;
     }
-    steps.push(Step { rank: u8::MAX, name: "" });
+    steps.push(Step {
+        rank: u8::MAX,
+        name: "",
+    });
     steps
 }
 
@@ -162,7 +271,9 @@ impl Names {
     pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut seen = HashSet::new();
         let names: Vec<&str> = names.into_iter().collect();
-        let counted = names.iter().all(|name| count_of(name).is_some_and(|count| seen.insert(count)));
+        let counted = names
+            .iter()
+            .all(|name| count_of(name).is_some_and(|count| seen.insert(count)));
         match counted && seen.len() >= LEAST_COUNTED {
             true => Self::Counted,
             false if are_suffixed(&names) => Self::Suffixed,
@@ -172,16 +283,32 @@ impl Names {
 
     pub fn cmp(self, a: &str, b: &str) -> Ordering {
         match self {
-            Self::Counted => count_of(a).map(|(_, count)| count).cmp(&count_of(b).map(|(_, count)| count)).then_with(|| natural(a, b)),
-            Self::Suffixed | Self::Spoken => self.place(a).cmp(&self.place(b)).then_with(|| natural(a, b)),
+            Self::Counted => count_of(a)
+                .map(|(_, count)| count)
+                .cmp(&count_of(b).map(|(_, count)| count))
+                .then_with(|| natural(a, b)),
+            Self::Suffixed | Self::Spoken => self
+                .place(a)
+                .cmp(&self.place(b))
+                .then_with(|| natural(a, b)),
         }
     }
 
     fn place(self, name: &str) -> Place<'_> {
         match suffix_of(name).filter(|_| self == Self::Suffixed) {
             Some((stem, number)) => {
-                let path = if modules::is_loaded(stem) { Vec::new() } else { path(stem.split(['.', '/']), true) };
-                Place { part: 1, stack: number, layer: 0, stage: 0, path }
+                let path = if modules::is_loaded(stem) {
+                    Vec::new()
+                } else {
+                    path(stem.split(['.', '/']), true)
+                };
+                Place {
+                    part: 1,
+                    stack: number,
+                    layer: 0,
+                    stage: 0,
+                    path,
+                }
             }
             None => place(name),
         }
@@ -191,8 +318,13 @@ impl Names {
 /// A name and the number it ends with, where it has no other that is its layer's: `0_head_3` and `layers.0.head_3` are of the layer 0.
 fn suffix_of(name: &str) -> Option<(&str, u64)> {
     let (stem, number) = name.split_at(name.trim_end_matches(|c: char| c.is_ascii_digit()).len());
-    let stem = stem.strip_suffix(['_', '-', '.', ':']).filter(|stem| !stem.is_empty())?;
-    let numbered = || stem.split(['.', '/']).any(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
+    let stem = stem
+        .strip_suffix(['_', '-', '.', ':'])
+        .filter(|stem| !stem.is_empty())?;
+    let numbered = || {
+        stem.split(['.', '/'])
+            .any(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()))
+    };
     if layer_stage(name).is_some() || numbered() || modules::worded_layer(stem).is_some() {
         return None;
     }
@@ -209,8 +341,13 @@ fn are_suffixed(names: &[&str]) -> bool {
         stems.entry(stem).or_default().insert(number);
     }
     let mut alike: HashMap<&BTreeSet<u64>, usize> = HashMap::new();
-    stems.values().filter(|numbers| numbers.len() >= LEAST_SUFFIXED).for_each(|numbers| *alike.entry(numbers).or_default() += 1);
-    alike.iter().any(|(numbers, stems)| *stems >= LEAST_SUFFIXED && 2 * stems * numbers.len() > names.len())
+    stems
+        .values()
+        .filter(|numbers| numbers.len() >= LEAST_SUFFIXED)
+        .for_each(|numbers| *alike.entry(numbers).or_default() += 1);
+    alike
+        .iter()
+        .any(|(numbers, stems)| *stems >= LEAST_SUFFIXED && 2 * stems * numbers.len() > names.len())
 }
 
 /// Two names that begin with a number may just do so.
@@ -229,16 +366,24 @@ fn count_of(name: &str) -> Option<(&str, u64)> {
 
 /// Whether the counts of counted names have no gaps.
 pub fn is_gapless<'a>(names: impl Iterator<Item = &'a str>) -> bool {
-    let mut counts: Vec<u64> = names.filter_map(|name| count_of(name).map(|(_, count)| count)).collect();
+    let mut counts: Vec<u64> = names
+        .filter_map(|name| count_of(name).map(|(_, count)| count))
+        .collect();
     counts.sort_unstable();
     counts.windows(2).all(|two| two[1] - two[0] == 1)
 }
 
 /// A counted name without its count: `layers.0.v` of `007_layers.0.v`.
 pub fn without_count(name: &str) -> String {
-    let (folder, last) = name.rsplit_once('/').map_or((None, name), |(folder, last)| (Some(folder), last));
+    let (folder, last) = name
+        .rsplit_once('/')
+        .map_or((None, name), |(folder, last)| (Some(folder), last));
     let rest = &last[digits(last.as_bytes())..];
-    let rest = if rest.len() < last.len() { rest.trim_start_matches(BEHIND_A_COUNT) } else { rest };
+    let rest = if rest.len() < last.len() {
+        rest.trim_start_matches(BEHIND_A_COUNT)
+    } else {
+        rest
+    };
     folder.map_or_else(|| rest.to_owned(), |folder| format!("{folder}/{rest}"))
 }
 
@@ -248,9 +393,15 @@ pub fn sort_by_name<T>(items: &mut Vec<T>, name: impl Fn(&T) -> &str) {
     if names == Names::Counted {
         return items.sort_by(|a, b| Names::Counted.cmp(name(a), name(b)));
     }
-    let mut places: Vec<(Place<'_>, usize)> = items.iter().enumerate().map(|(at, item)| (names.place(name(item)), at)).collect();
+    let mut places: Vec<(Place<'_>, usize)> = items
+        .iter()
+        .enumerate()
+        .map(|(at, item)| (names.place(name(item)), at))
+        .collect();
     let before = |a: &(Place<'_>, usize), b: &(Place<'_>, usize)| {
-        a.0.cmp(&b.0).then_with(|| natural(name(&items[a.1]), name(&items[b.1]))).then(a.1.cmp(&b.1))
+        a.0.cmp(&b.0)
+            .then_with(|| natural(name(&items[a.1]), name(&items[b.1])))
+            .then(a.1.cmp(&b.1))
     };
     // Most writers sort already; then looking once is all it costs.
     if places.is_sorted_by(|a, b| before(a, b).is_le()) {
@@ -259,7 +410,11 @@ pub fn sort_by_name<T>(items: &mut Vec<T>, name: impl Fn(&T) -> &str) {
     places.sort_unstable_by(before);
     let order: Vec<usize> = places.into_iter().map(|(_, at)| at).collect();
     let mut taken: Vec<Option<T>> = std::mem::take(items).into_iter().map(Some).collect();
-    items.extend(order.iter().map(|at| taken[*at].take().expect("each place once")));
+    items.extend(
+        order
+            .iter()
+            .map(|at| taken[*at].take().expect("each place once")),
+    );
 }
 
 /// Runs of digits compare as numbers: `a2` before `a10`. Equal numbers with other zeros fall back to the text.
@@ -313,7 +468,16 @@ mod tests {
         sort_by_name(&mut names, |name| name);
         assert_eq!(
             names,
-            ["model.embed_tokens.weight", "2_post_ln_pre_attn", "2_query", "2_post_mlp", "2_alpha", "2_zeta", "10_query", "lm_head.weight"]
+            [
+                "model.embed_tokens.weight",
+                "2_post_ln_pre_attn",
+                "2_query",
+                "2_post_mlp",
+                "2_alpha",
+                "2_zeta",
+                "10_query",
+                "lm_head.weight"
+            ]
         );
     }
 
@@ -329,22 +493,47 @@ mod tests {
         ];
         assert_eq!(sorted(&names), names);
         // Each rank for itself, and without zeros in front.
-        let names = ["rank0/1-norm", "rank1/1-norm", "rank0/2-attn", "rank1/2-attn", "rank0/10-embed", "rank1/10-embed"];
+        let names = [
+            "rank0/1-norm",
+            "rank1/1-norm",
+            "rank0/2-attn",
+            "rank1/2-attn",
+            "rank0/10-embed",
+            "rank1/10-embed",
+        ];
         assert_eq!(sorted(&names), names);
-        assert_eq!(["007_layers.0.v", "rank0/12 - x", "layers.0.v"].map(without_count), ["layers.0.v", "rank0/x", "layers.0.v"]);
+        assert_eq!(
+            ["007_layers.0.v", "rank0/12 - x", "layers.0.v"].map(without_count),
+            ["layers.0.v", "rank0/x", "layers.0.v"]
+        );
         // Numbers that are not those of the tensors: layers, and one tensor without.
         let names = ["0_query", "0_key", "1_query", "1_key"];
         assert_eq!(sorted(&names), names);
         let names = ["embed_tokens", "3_norm", "4_attn", "5_query"];
         assert_eq!(sorted(&names), names);
-        assert_eq!(Names::of(["0.weight", "1.running_mean", "2.bias"]), Names::Spoken);
+        assert_eq!(
+            Names::of(["0.weight", "1.running_mean", "2.bias"]),
+            Names::Spoken
+        );
     }
 
     #[test]
     fn a_number_at_the_end_is_no_layer_where_another_one_is() {
-        for style in ["{l}_head_{k}", "layers.{l}.head_{k}", "layer{l}_head_{k}", "blk.{l}.expert.{k}"] {
-            let of = |layer: usize, nth: usize| style.replace("{l}", &layer.to_string()).replace("{k}", &nth.to_string());
-            let names: Vec<String> = (0..12).flat_map(|layer| (0..12).map(move |nth| (layer, nth))).map(|(l, k)| of(l, k)).collect();
+        for style in [
+            "{l}_head_{k}",
+            "layers.{l}.head_{k}",
+            "layer{l}_head_{k}",
+            "blk.{l}.expert.{k}",
+        ] {
+            let of = |layer: usize, nth: usize| {
+                style
+                    .replace("{l}", &layer.to_string())
+                    .replace("{k}", &nth.to_string())
+            };
+            let names: Vec<String> = (0..12)
+                .flat_map(|layer| (0..12).map(move |nth| (layer, nth)))
+                .map(|(l, k)| of(l, k))
+                .collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             assert_eq!(sorted(&names), names);
         }
@@ -363,8 +552,15 @@ mod tests {
             "head.fc",
         ];
         assert_eq!(sorted(&names), names);
-        let names =
-            ["conv_stem", "blocks.0.conv_pw", "blocks.0.bn1", "blocks.0.conv_dw", "blocks.0.bn2", "blocks.0.conv_pwl", "blocks.0.bn3"];
+        let names = [
+            "conv_stem",
+            "blocks.0.conv_pw",
+            "blocks.0.bn1",
+            "blocks.0.conv_dw",
+            "blocks.0.bn2",
+            "blocks.0.conv_pwl",
+            "blocks.0.bn3",
+        ];
         assert_eq!(sorted(&names), names);
     }
 
@@ -419,13 +615,34 @@ mod tests {
             "classifier",
         ];
         assert_eq!(sorted(&bert), bert);
-        let gpt = ["wte", "wpe", "h.0.ln_1", "h.0.attn.c_attn", "h.0.attn.c_proj", "h.0.attn", "h.0.ln_2", "h.0.mlp.c_fc", "h.0.mlp.act"];
+        let gpt = [
+            "wte",
+            "wpe",
+            "h.0.ln_1",
+            "h.0.attn.c_attn",
+            "h.0.attn.c_proj",
+            "h.0.attn",
+            "h.0.ln_2",
+            "h.0.mlp.c_fc",
+            "h.0.mlp.act",
+        ];
         assert_eq!(sorted(&gpt), gpt);
     }
 
     #[test]
     fn layers_are_known_however_their_number_is_written() {
-        let parts = ["input_norm", "q", "v", "attn_out", "resid_mid", "post_norm", "mlp_up", "mlp_act", "mlp_out", "output"];
+        let parts = [
+            "input_norm",
+            "q",
+            "v",
+            "attn_out",
+            "resid_mid",
+            "post_norm",
+            "mlp_up",
+            "mlp_act",
+            "mlp_out",
+            "output",
+        ];
         for layer in [
             "layer{}_{p}",
             "layer_{}.{p}",
@@ -438,9 +655,17 @@ mod tests {
             "h.{}.{p}",
             "blocks.{}.hook_{p}",
         ] {
-            let of = |number: usize, part: &str| layer.replace("{}", &number.to_string()).replace("{p}", part);
+            let of = |number: usize, part: &str| {
+                layer
+                    .replace("{}", &number.to_string())
+                    .replace("{p}", part)
+            };
             let mut names = vec!["embed".to_owned()];
-            names.extend((0..12).flat_map(|number| parts.iter().map(move |part| (number, part))).map(|(number, part)| of(number, part)));
+            names.extend(
+                (0..12)
+                    .flat_map(|number| parts.iter().map(move |part| (number, part)))
+                    .map(|(number, part)| of(number, part)),
+            );
             names.extend(["final_norm".to_owned(), "logits".to_owned()]);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             assert_eq!(sorted(&names), names);
@@ -455,17 +680,41 @@ mod tests {
             "layer1_self_attn_q_proj",
         ];
         assert_eq!(sorted(&names), names);
-        let names = ["encoder_layer_0_attn", "encoder_layer_1_attn", "decoder_layer_0_attn", "decoder_layer_1_attn"];
+        let names = [
+            "encoder_layer_0_attn",
+            "encoder_layer_1_attn",
+            "decoder_layer_0_attn",
+            "decoder_layer_1_attn",
+        ];
         assert_eq!(sorted(&names), names);
         // Numbers of a few modules are none.
-        assert_eq!(Names::of(["conv_1", "conv_2", "fc_1", "fc_2", "fc_3", "out"]), Names::Spoken);
+        assert_eq!(
+            Names::of(["conv_1", "conv_2", "fc_1", "fc_2", "fc_3", "out"]),
+            Names::Spoken
+        );
     }
 
     #[test]
     fn an_encoder_ends_before_its_decoder_begins() {
-        let names = ["encoder.block.0.layer.0.layer_norm", "encoder.block.11", "encoder.final_layer_norm", "decoder.block.0", "lm_head"];
+        let names = [
+            "encoder.block.0.layer.0.layer_norm",
+            "encoder.block.11",
+            "encoder.final_layer_norm",
+            "decoder.block.0",
+            "lm_head",
+        ];
         assert_eq!(sorted(&names), names);
-        let names = ["conv1", "bn1", "relu", "layer1.0.conv1", "layer1.0.bn1", "layer1.0.conv2", "layer1.1.conv1", "layer2.0.conv1", "fc"];
+        let names = [
+            "conv1",
+            "bn1",
+            "relu",
+            "layer1.0.conv1",
+            "layer1.0.bn1",
+            "layer1.0.conv2",
+            "layer1.1.conv1",
+            "layer2.0.conv1",
+            "fc",
+        ];
         assert_eq!(sorted(&names), names);
     }
 
@@ -482,16 +731,34 @@ mod tests {
             "final_layer.linear",
         ];
         assert_eq!(sorted(&names), names);
-        let names = ["features.0.0", "features.1", "features.10.conv.0", "avgpool", "classifier.1"];
+        let names = [
+            "features.0.0",
+            "features.1",
+            "features.10.conv.0",
+            "avgpool",
+            "classifier.1",
+        ];
         assert_eq!(sorted(&names), names);
     }
 
     #[test]
     fn a_stem_comes_before_positions_and_an_activation_behind_its_product() {
-        let names =
-            ["input_features", "encoder.conv1", "encoder.conv2", "encoder.embed_positions", "encoder.layers.0.fc1", "encoder.layer_norm"];
+        let names = [
+            "input_features",
+            "encoder.conv1",
+            "encoder.conv2",
+            "encoder.embed_positions",
+            "encoder.layers.0.fc1",
+            "encoder.layer_norm",
+        ];
         assert_eq!(sorted(&names), names);
-        let names = ["encoder.layer.0", "pooler.dense", "pooler.activation", "pooler", "classifier"];
+        let names = [
+            "encoder.layer.0",
+            "pooler.dense",
+            "pooler.activation",
+            "pooler",
+            "classifier",
+        ];
         assert_eq!(sorted(&names), names);
     }
 
@@ -568,15 +835,25 @@ mod tests {
             "ffn_out",
             "l_out",
         ];
-        let names: Vec<String> = (0..3).flat_map(|layer| parts.map(|part| format!("{part}-{layer}"))).collect();
-        let names: Vec<&str> =
-            std::iter::once("inp_embd").chain(names.iter().map(String::as_str)).chain(["result_norm", "result_output"]).collect();
+        let names: Vec<String> = (0..3)
+            .flat_map(|layer| parts.map(|part| format!("{part}-{layer}")))
+            .collect();
+        let names: Vec<&str> = std::iter::once("inp_embd")
+            .chain(names.iter().map(String::as_str))
+            .chain(["result_norm", "result_output"])
+            .collect();
         assert_eq!(sorted(&names), names);
     }
 
     #[test]
     fn weights_have_no_order_but_that_of_their_names() {
-        let names = ["h.0.attn.c_attn.weight", "h.0.ln_1.bias", "h.0.ln_1.weight", "h.0.mlp.c_fc.weight", "h.1.attn.c_attn.weight"];
+        let names = [
+            "h.0.attn.c_attn.weight",
+            "h.0.ln_1.bias",
+            "h.0.ln_1.weight",
+            "h.0.mlp.c_fc.weight",
+            "h.1.attn.c_attn.weight",
+        ];
         assert_eq!(sorted(&names), names);
         let names = ["a", "a.weight", "b", "b2", "b10"];
         assert_eq!(sorted(&names), ["a.weight", "a", "b", "b2", "b10"]);

@@ -13,7 +13,12 @@ pub struct Picked<'a> {
 
 enum From<'a> {
     View(View),
-    Strided { inner: &'a dyn Operand, shape: Shape, strides: Vec<i64>, offset: i64 },
+    Strided {
+        inner: &'a dyn Operand,
+        shape: Shape,
+        strides: Vec<i64>,
+        offset: i64,
+    },
 }
 
 /// Which part of a tensor is looked at as rows and columns.
@@ -40,22 +45,36 @@ pub enum PlaneError {
     #[error("{given} indices for {} dimensions; the shape is {shape}", .shape.rank())]
     Count { given: usize, shape: Shape },
     #[error("index {index} is out of range for dimension {axis}; the shape is {shape}")]
-    Index { index: u64, axis: usize, shape: Shape },
+    Index {
+        index: u64,
+        axis: usize,
+        shape: Shape,
+    },
     #[error("{} to {} is not a range of {what}, of which there are {size}", .range.start, .range.end)]
-    Range { range: Range<u64>, what: &'static str, size: u64 },
+    Range {
+        range: Range<u64>,
+        what: &'static str,
+        size: u64,
+    },
 }
 
 impl<'a> Picked<'a> {
     /// One cut for each leading dimension, as [`View::slice`] takes them.
     pub fn slice(operand: &'a dyn Operand, cuts: &[Cut]) -> Self {
         if let Some(view) = operand.view() {
-            return Self { from: From::View(view.slice(cuts)) };
+            return Self {
+                from: From::View(view.slice(cuts)),
+            };
         }
         let dims = operand.shape().dims();
         let row_major = operand.shape().row_major().unwrap_or_default();
         let (mut shape, mut strides, mut offset) = (Vec::new(), Vec::new(), 0i64);
         for (axis, (dim, stride)) in dims.iter().zip(row_major).enumerate() {
-            match cuts.get(axis).copied().unwrap_or(Cut::Range { start: 0, step: 1, len: *dim }) {
+            match cuts.get(axis).copied().unwrap_or(Cut::Range {
+                start: 0,
+                step: 1,
+                len: *dim,
+            }) {
                 Cut::Index(index) => offset += index as i64 * stride,
                 Cut::Range { start, step, len } => {
                     if len > 0 {
@@ -66,7 +85,14 @@ impl<'a> Picked<'a> {
                 }
             }
         }
-        Self { from: From::Strided { inner: operand, shape: shape.into(), strides, offset } }
+        Self {
+            from: From::Strided {
+                inner: operand,
+                shape: shape.into(),
+                strides,
+                offset,
+            },
+        }
     }
 
     /// Rows and columns of a plane: always two dimensions.
@@ -74,8 +100,16 @@ impl<'a> Picked<'a> {
         let shape = operand.shape();
         plane.check(shape)?;
         let cut = |axis: usize| match axis {
-            _ if plane.rows == Some(axis) => Cut::Range { start: plane.down.start, step: 1, len: plane.down.end - plane.down.start },
-            _ if plane.cols == Some(axis) => Cut::Range { start: plane.across.start, step: 1, len: plane.across.end - plane.across.start },
+            _ if plane.rows == Some(axis) => Cut::Range {
+                start: plane.down.start,
+                step: 1,
+                len: plane.down.end - plane.down.start,
+            },
+            _ if plane.cols == Some(axis) => Cut::Range {
+                start: plane.across.start,
+                step: 1,
+                len: plane.across.end - plane.across.start,
+            },
             _ => Cut::Index(plane.at[axis]),
         };
         let cuts: Vec<Cut> = (0..shape.rank()).map(cut).collect();
@@ -98,22 +132,50 @@ impl<'a> Picked<'a> {
     pub fn run(operand: &'a dyn Operand, range: Range<u64>) -> Result<Self, PlaneError> {
         let size = operand.len();
         if range.start > range.end || range.end > size {
-            return Err(PlaneError::Range { range, what: "elements", size });
+            return Err(PlaneError::Range {
+                range,
+                what: "elements",
+                size,
+            });
         }
         if let Some(row) = operand.view().and_then(flat) {
-            let cut = Cut::Range { start: range.start, step: 1, len: range.end - range.start };
-            return Ok(Self { from: From::View(row.slice(&[Cut::Index(0), cut])) }.with_one(0));
+            let cut = Cut::Range {
+                start: range.start,
+                step: 1,
+                len: range.end - range.start,
+            };
+            return Ok(Self {
+                from: From::View(row.slice(&[Cut::Index(0), cut])),
+            }
+            .with_one(0));
         }
         let shape = Shape::from([1, range.end - range.start]);
-        Ok(Self { from: From::Strided { inner: operand, shape, strides: vec![0, 1], offset: range.start as i64 } })
+        Ok(Self {
+            from: From::Strided {
+                inner: operand,
+                shape,
+                strides: vec![0, 1],
+                offset: range.start as i64,
+            },
+        })
     }
 
     fn swapped(self) -> Self {
         let from = match self.from {
             From::View(view) => From::View(view.permute(&[1, 0])),
-            From::Strided { inner, shape, mut strides, offset } => {
+            From::Strided {
+                inner,
+                shape,
+                mut strides,
+                offset,
+            } => {
                 strides.swap(0, 1);
-                From::Strided { inner, shape: Shape::from([shape.dims()[1], shape.dims()[0]]), strides, offset }
+                From::Strided {
+                    inner,
+                    shape: Shape::from([shape.dims()[1], shape.dims()[0]]),
+                    strides,
+                    offset,
+                }
             }
         };
         Self { from }
@@ -123,11 +185,21 @@ impl<'a> Picked<'a> {
     fn with_one(self, axis: usize) -> Self {
         let from = match self.from {
             From::View(view) => From::View(view.unsqueeze(axis).unwrap_or(view)),
-            From::Strided { inner, shape, mut strides, offset } => {
+            From::Strided {
+                inner,
+                shape,
+                mut strides,
+                offset,
+            } => {
                 let mut dims = shape.dims().to_vec();
                 dims.insert(axis, 1);
                 strides.insert(axis, 1);
-                From::Strided { inner, shape: dims.into(), strides, offset }
+                From::Strided {
+                    inner,
+                    shape: dims.into(),
+                    strides,
+                    offset,
+                }
             }
         };
         Self { from }
@@ -135,8 +207,17 @@ impl<'a> Picked<'a> {
 
     /// Runs of the inner operand that make elements `start .. start + count`, in order.
     fn runs(&self, start: u64, count: usize, mut visit: impl FnMut(u64, usize)) {
-        let From::Strided { shape, strides, offset, .. } = &self.from else { return };
-        let (Some(width), Some(stride)) = (shape.dims().last().copied(), strides.last().copied()) else {
+        let From::Strided {
+            shape,
+            strides,
+            offset,
+            ..
+        } = &self.from
+        else {
+            return;
+        };
+        let (Some(width), Some(stride)) = (shape.dims().last().copied(), strides.last().copied())
+        else {
             if count > 0 {
                 visit(*offset as u64, 1);
             }
@@ -145,7 +226,12 @@ impl<'a> Picked<'a> {
         let (mut at, end) = (start, start + count as u64);
         while at < end {
             let index = shape.unravel(at);
-            let begin = offset + index.iter().zip(strides).map(|(index, stride)| *index as i64 * stride).sum::<i64>();
+            let begin = offset
+                + index
+                    .iter()
+                    .zip(strides)
+                    .map(|(index, stride)| *index as i64 * stride)
+                    .sum::<i64>();
             let run = (width - index[index.len() - 1]).min(end - at);
             if stride == 1 {
                 visit(begin as u64, run as usize);
@@ -178,25 +264,42 @@ impl Plane {
     fn check(&self, shape: &Shape) -> Result<(), PlaneError> {
         let dims = shape.dims();
         if self.at.len() != dims.len() {
-            return Err(PlaneError::Count { given: self.at.len(), shape: shape.clone() });
+            return Err(PlaneError::Count {
+                given: self.at.len(),
+                shape: shape.clone(),
+            });
         }
         if let (Some(rows), Some(cols)) = (self.rows, self.cols)
             && rows == cols
         {
             return Err(PlaneError::Twice { axis: rows });
         }
-        for (axis, range, what) in [(self.rows, &self.down, "rows"), (self.cols, &self.across, "columns")] {
+        for (axis, range, what) in [
+            (self.rows, &self.down, "rows"),
+            (self.cols, &self.across, "columns"),
+        ] {
             let size = match axis {
-                Some(axis) => *dims.get(axis).ok_or_else(|| PlaneError::Axis { axis, shape: shape.clone() })?,
+                Some(axis) => *dims.get(axis).ok_or_else(|| PlaneError::Axis {
+                    axis,
+                    shape: shape.clone(),
+                })?,
                 None => 1,
             };
             if range.start > range.end || range.end > size {
-                return Err(PlaneError::Range { range: range.clone(), what, size });
+                return Err(PlaneError::Range {
+                    range: range.clone(),
+                    what,
+                    size,
+                });
             }
         }
         for (axis, (index, dim)) in self.at.iter().zip(dims).enumerate() {
             if self.rows != Some(axis) && self.cols != Some(axis) && index >= dim {
-                return Err(PlaneError::Index { index: *index, axis, shape: shape.clone() });
+                return Err(PlaneError::Index {
+                    index: *index,
+                    axis,
+                    shape: shape.clone(),
+                });
             }
         }
         Ok(())
@@ -231,7 +334,13 @@ impl Operand for Picked<'_> {
         }
     }
 
-    fn f64_values(&self, start: u64, count: usize, scratch: &mut Vec<u8>, out: &mut Vec<f64>) -> bool {
+    fn f64_values(
+        &self,
+        start: u64,
+        count: usize,
+        scratch: &mut Vec<u8>,
+        out: &mut Vec<f64>,
+    ) -> bool {
         let inner = match &self.from {
             From::View(view) => return view.f64_values(start, count, scratch, out),
             From::Strided { inner, .. } => *inner,
@@ -245,7 +354,13 @@ impl Operand for Picked<'_> {
         known && inner.dtype().has_numbers()
     }
 
-    fn int_values(&self, start: u64, count: usize, scratch: &mut Vec<u8>, out: &mut Vec<i128>) -> bool {
+    fn int_values(
+        &self,
+        start: u64,
+        count: usize,
+        scratch: &mut Vec<u8>,
+        out: &mut Vec<i128>,
+    ) -> bool {
         let inner = match &self.from {
             From::View(view) => return view.int_values(start, count, scratch, out),
             From::Strided { inner, .. } => *inner,
@@ -287,7 +402,15 @@ mod tests {
     /// The same numbers as a view and as something that is none.
     fn both() -> [Box<dyn Operand>; 2] {
         let whole = counting(&[2, 3, 4]);
-        let halves = (0..2).map(|i| Assembly::from(whole.slice(&[Cut::Range { start: i, step: 1, len: 1 }]))).collect();
+        let halves = (0..2)
+            .map(|i| {
+                Assembly::from(whole.slice(&[Cut::Range {
+                    start: i,
+                    step: 1,
+                    len: 1,
+                }]))
+            })
+            .collect();
         let parts = Assembly::concat(halves, 0).unwrap();
         assert!(parts.view().is_none());
         [Box::new(whole), Box::new(parts)]
@@ -297,22 +420,50 @@ mod tests {
     fn any_two_dimensions_are_rows_and_columns() {
         for operand in both() {
             let plane = |rows, cols, at: [u64; 3], down, across| {
-                let plane = Plane { rows, cols, at: at.to_vec(), down, across };
+                let plane = Plane {
+                    rows,
+                    cols,
+                    at: at.to_vec(),
+                    down,
+                    across,
+                };
                 let picked = Picked::plane(&*operand, &plane).unwrap();
                 (picked.shape().dims().to_vec(), values(&picked))
             };
-            assert_eq!(plane(Some(1), Some(2), [1, 0, 0], 0..2, 1..3), (vec![2, 2], vec![13.0, 14.0, 17.0, 18.0]));
-            assert_eq!(plane(Some(2), Some(0), [0, 2, 0], 0..2, 0..2), (vec![2, 2], vec![8.0, 20.0, 9.0, 21.0]));
-            assert_eq!(plane(None, Some(1), [1, 0, 3], 0..1, 0..3), (vec![1, 3], vec![15.0, 19.0, 23.0]));
-            assert_eq!(plane(Some(0), None, [0, 1, 1], 0..2, 0..1), (vec![2, 1], vec![5.0, 17.0]));
-            assert_eq!(plane(None, None, [1, 2, 3], 0..1, 0..1), (vec![1, 1], vec![23.0]));
+            assert_eq!(
+                plane(Some(1), Some(2), [1, 0, 0], 0..2, 1..3),
+                (vec![2, 2], vec![13.0, 14.0, 17.0, 18.0])
+            );
+            assert_eq!(
+                plane(Some(2), Some(0), [0, 2, 0], 0..2, 0..2),
+                (vec![2, 2], vec![8.0, 20.0, 9.0, 21.0])
+            );
+            assert_eq!(
+                plane(None, Some(1), [1, 0, 3], 0..1, 0..3),
+                (vec![1, 3], vec![15.0, 19.0, 23.0])
+            );
+            assert_eq!(
+                plane(Some(0), None, [0, 1, 1], 0..2, 0..1),
+                (vec![2, 1], vec![5.0, 17.0])
+            );
+            assert_eq!(
+                plane(None, None, [1, 2, 3], 0..1, 0..1),
+                (vec![1, 1], vec![23.0])
+            );
         }
     }
 
     #[test]
     fn a_slice_of_parts_is_the_slice_of_the_whole() {
         let [view, parts] = both();
-        for text in ["[:, 1, ::2]", "[1]", "[..., -1]", "[::-1, :, 3:0:-2]", "[1, 2, 3]", "[:, 3:]"] {
+        for text in [
+            "[:, 1, ::2]",
+            "[1]",
+            "[..., -1]",
+            "[::-1, :, 3:0:-2]",
+            "[1, 2, 3]",
+            "[:, 3:]",
+        ] {
             let cuts = slice::parse(text, view.shape()).unwrap();
             let (a, b) = (Picked::slice(&*view, &cuts), Picked::slice(&*parts, &cuts));
             assert_eq!((a.shape(), values(&a)), (b.shape(), values(&b)), "{text}");
@@ -323,7 +474,10 @@ mod tests {
     fn a_run_is_one_row_of_the_flat_order() {
         for operand in both() {
             let run = Picked::run(&*operand, 10..14).unwrap();
-            assert_eq!((run.shape().dims().to_vec(), values(&run)), (vec![1, 4], vec![10.0, 11.0, 12.0, 13.0]));
+            assert_eq!(
+                (run.shape().dims().to_vec(), values(&run)),
+                (vec![1, 4], vec![10.0, 11.0, 12.0, 13.0])
+            );
             assert!(Picked::run(&*operand, 10..25).is_err());
         }
     }
@@ -331,24 +485,66 @@ mod tests {
     #[test]
     fn a_run_of_a_tensor_that_lies_in_one_piece_is_a_view_of_it() {
         let [whole, parts] = both();
-        assert!(Picked::run(&*whole, 3..9).unwrap().view().is_some() && Picked::run(&*parts, 3..9).unwrap().view().is_none());
+        assert!(
+            Picked::run(&*whole, 3..9).unwrap().view().is_some()
+                && Picked::run(&*parts, 3..9).unwrap().view().is_none()
+        );
         let turned = counting(&[2, 3]).permute(&[1, 0]);
-        assert_eq!(values(&Picked::run(&turned, 1..4).unwrap()), [3.0, 1.0, 4.0]);
+        assert_eq!(
+            values(&Picked::run(&turned, 1..4).unwrap()),
+            [3.0, 1.0, 4.0]
+        );
         let scalar = counting(&[]);
         let run = Picked::run(&scalar, 0..1).unwrap();
-        assert_eq!((run.shape().dims(), values(&run), run.view().is_some()), (&[1, 1][..], vec![0.0], true));
-        assert_eq!(Picked::run(&counting(&[3, 0]), 0..0).unwrap().shape().dims(), [1, 0]);
+        assert_eq!(
+            (run.shape().dims(), values(&run), run.view().is_some()),
+            (&[1, 1][..], vec![0.0], true)
+        );
+        assert_eq!(
+            Picked::run(&counting(&[3, 0]), 0..0)
+                .unwrap()
+                .shape()
+                .dims(),
+            [1, 0]
+        );
     }
 
     #[test]
     fn what_lies_outside_is_an_error_with_its_numbers() {
         let view = counting(&[2, 3]);
-        let said =
-            |rows, cols, at: Vec<u64>, down, across| Picked::plane(&view, &Plane { rows, cols, at, down, across }).unwrap_err().to_string();
-        assert_eq!(said(Some(2), Some(1), vec![0, 0], 0..1, 0..1), "dimension 2 does not exist; the shape is [2, 3]");
-        assert_eq!(said(Some(1), Some(1), vec![0, 0], 0..1, 0..1), "rows and columns are both dimension 1");
-        assert_eq!(said(Some(0), Some(1), vec![0], 0..1, 0..1), "1 indices for 2 dimensions; the shape is [2, 3]");
-        assert_eq!(said(None, Some(1), vec![2, 0], 0..1, 0..1), "index 2 is out of range for dimension 0; the shape is [2, 3]");
-        assert_eq!(said(Some(0), Some(1), vec![0, 0], 0..1, 2..4), "2 to 4 is not a range of columns, of which there are 3");
+        let said = |rows, cols, at: Vec<u64>, down, across| {
+            Picked::plane(
+                &view,
+                &Plane {
+                    rows,
+                    cols,
+                    at,
+                    down,
+                    across,
+                },
+            )
+            .unwrap_err()
+            .to_string()
+        };
+        assert_eq!(
+            said(Some(2), Some(1), vec![0, 0], 0..1, 0..1),
+            "dimension 2 does not exist; the shape is [2, 3]"
+        );
+        assert_eq!(
+            said(Some(1), Some(1), vec![0, 0], 0..1, 0..1),
+            "rows and columns are both dimension 1"
+        );
+        assert_eq!(
+            said(Some(0), Some(1), vec![0], 0..1, 0..1),
+            "1 indices for 2 dimensions; the shape is [2, 3]"
+        );
+        assert_eq!(
+            said(None, Some(1), vec![2, 0], 0..1, 0..1),
+            "index 2 is out of range for dimension 0; the shape is [2, 3]"
+        );
+        assert_eq!(
+            said(Some(0), Some(1), vec![0, 0], 0..1, 2..4),
+            "2 to 4 is not a range of columns, of which there are 3"
+        );
     }
 }

@@ -64,7 +64,10 @@ pub(crate) fn shortest(mantissa: u64, exponent: i32, boundary: bool) -> Decimal 
                 digit += 1;
             }
             digits.push(char::from(b'0' + digit));
-            return Decimal { digits, power: power - 1 };
+            return Decimal {
+                digits,
+                power: power - 1,
+            };
         }
         digits.push(char::from(b'0' + digit));
         for number in [&mut r, &mut below, &mut above] {
@@ -152,7 +155,10 @@ impl Whole {
     }
 
     fn compare(&self, other: &Self) -> Ordering {
-        self.0.len().cmp(&other.0.len()).then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
+        self.0
+            .len()
+            .cmp(&other.0.len())
+            .then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
     }
 }
 

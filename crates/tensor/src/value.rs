@@ -52,7 +52,10 @@ impl View {
     /// When the index is not inside the shape.
     pub fn value(&self, index: &[u64]) -> Value {
         let dims = self.shape().dims();
-        assert!(index.len() == dims.len() && index.iter().zip(dims).all(|(i, dim)| i < dim), "an index inside the shape");
+        assert!(
+            index.len() == dims.len() && index.iter().zip(dims).all(|(i, dim)| i < dim),
+            "an index inside the shape"
+        );
         let mut scratch = Vec::new();
         let (bytes, at) = self.element(index, &mut scratch);
         if let DType::Block(block) = self.dtype() {
@@ -62,9 +65,18 @@ impl View {
         }
         match (plain(self.dtype(), bytes), self.quant()) {
             (Value::Int(code), Some(quant)) if self.dtype().kind() == crate::Kind::Quantized => {
-                let flat = index.iter().zip(dims).fold(0, |flat, (i, dim)| flat * dim + i);
-                let compute = if matches!(quant, crate::Quant::Tensor { .. }) { dequantize_code } else { dequantize_channel_code };
-                let value = self.quant_at(flat).map_or(f32::NAN, |(scale, zero_point)| compute(code as i32, scale, zero_point));
+                let flat = index
+                    .iter()
+                    .zip(dims)
+                    .fold(0, |flat, (i, dim)| flat * dim + i);
+                let compute = if matches!(quant, crate::Quant::Tensor { .. }) {
+                    dequantize_code
+                } else {
+                    dequantize_channel_code
+                };
+                let value = self.quant_at(flat).map_or(f32::NAN, |(scale, zero_point)| {
+                    compute(code as i32, scale, zero_point)
+                });
                 Value::Float(Float::F32(value))
             }
             (value, _) => value,
@@ -110,17 +122,30 @@ fn plain(dtype: DType, bytes: &[u8]) -> Value {
         DType::C64 => parts(single_of),
         DType::C128 => parts(double_of),
         DType::C160 => parts(extended_of),
-        DType::F8E4M3Fn | DType::F8E4M3Fnuz | DType::F8E5M2 | DType::F8E5M2Fnuz | DType::F8E8M0Fnu => {
+        DType::F8E4M3Fn
+        | DType::F8E4M3Fnuz
+        | DType::F8E5M2
+        | DType::F8E5M2Fnuz
+        | DType::F8E8M0Fnu => {
             Value::Float(small(small_table(dtype).expect("a small float"), bytes[0]))
         }
         DType::F4 | DType::OnnxF4 => Value::Float(small(&minifloat::F4_E2M1, bytes[0])),
         DType::F6E2M3 => Value::Float(small(&minifloat::F6_E2M3, bytes[0])),
         DType::F6E3M2 => Value::Float(small(&minifloat::F6_E3M2, bytes[0])),
-        DType::F4E2M1FnX2 => Value::Pair(small(&minifloat::F4_E2M1, bytes[0] & 15), small(&minifloat::F4_E2M1, bytes[0] >> 4)),
+        DType::F4E2M1FnX2 => Value::Pair(
+            small(&minifloat::F4_E2M1, bytes[0] & 15),
+            small(&minifloat::F4_E2M1, bytes[0] >> 4),
+        ),
         DType::DateTime(unit) => Value::Time(date(signed(bytes, 64), unit)),
         DType::TimeDelta(unit) => Value::Time(duration(signed(bytes, 64), unit)),
         DType::Str(_) => Value::Str(text(bytes)),
-        DType::Bytes(_) => Value::Bytes(bytes[..bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1)].to_vec()),
+        DType::Bytes(_) => Value::Bytes(
+            bytes[..bytes
+                .iter()
+                .rposition(|b| *b != 0)
+                .map_or(0, |last| last + 1)]
+                .to_vec(),
+        ),
         DType::Void(_) | DType::Struct(_) => Value::Raw(bytes.to_vec()),
         DType::Block(_) => unreachable!("blocks are unpacked before"),
     }
@@ -142,7 +167,10 @@ fn small_table(dtype: DType) -> Option<&'static [f32]> {
 }
 
 fn unsigned(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 /// Two's complement of that many bits.
@@ -171,8 +199,10 @@ fn extended_of(bytes: &[u8]) -> Float {
 }
 
 fn text(bytes: &[u8]) -> String {
-    let mut text: String =
-        bytes.chunks_exact(4).map(|code| char::from_u32(unsigned(code) as u32).unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
+    let mut text: String = bytes
+        .chunks_exact(4)
+        .map(|code| char::from_u32(unsigned(code) as u32).unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect();
     text.truncate(text.trim_end_matches('\0').len());
     text
 }
@@ -193,12 +223,18 @@ impl Float {
     fn decimal(self) -> Option<Decimal> {
         let value = self.to_f64().abs();
         if let Float::F80(bytes) = self {
-            let X87 { exponent, mantissa, .. } = X87::new(&bytes);
+            let X87 {
+                exponent, mantissa, ..
+            } = X87::new(&bytes);
             if exponent == 0x7fff || mantissa == 0 || (exponent > 0 && mantissa >> 63 == 0) {
                 return None;
             }
             let boundary = mantissa == 1 << 63 && exponent > 1;
-            return Some(shortest(mantissa, i32::from(exponent.max(1)) - 16383 - 63, boundary));
+            return Some(shortest(
+                mantissa,
+                i32::from(exponent.max(1)) - 16383 - 63,
+                boundary,
+            ));
         }
         if value == 0.0 || !value.is_finite() {
             return None;
@@ -206,7 +242,9 @@ impl Float {
         let (precision, least) = match self {
             Float::F64(value) => return Some(scientific(&format!("{:e}", value.abs()))),
             // The scales of MX are powers of two; in their own coarse grid 2^40 would be 1e12.
-            Float::F32(value) | Float::Small(DType::F8E8M0Fnu, value) => return Some(scientific(&format!("{:e}", value.abs()))),
+            Float::F32(value) | Float::Small(DType::F8E8M0Fnu, value) => {
+                return Some(scientific(&format!("{:e}", value.abs())));
+            }
             Float::F16(_) => (11, -24),
             Float::Bf16(_) => (8, -133),
             Float::Small(DType::F8E4M3Fn, _) => (4, -9),
@@ -223,10 +261,17 @@ impl Float {
             return Some(exact);
         }
         // Cut the f64 to the mantissa its own type has; nothing is lost.
-        let (power, fraction) = ((value.to_bits() >> 52) as i32 - 1023, value.to_bits() & ((1 << 52) - 1));
+        let (power, fraction) = (
+            (value.to_bits() >> 52) as i32 - 1023,
+            value.to_bits() & ((1 << 52) - 1),
+        );
         let exponent = (power - (precision - 1)).max(least);
         let mantissa = (fraction | 1 << 52) >> (52 + exponent - power);
-        Some(shortest(mantissa, exponent, mantissa == 1 << (precision - 1) && exponent > least))
+        Some(shortest(
+            mantissa,
+            exponent,
+            mantissa == 1 << (precision - 1) && exponent > least,
+        ))
     }
 
     fn is_negative(self) -> bool {
@@ -241,11 +286,16 @@ impl Float {
         let value = self.to_f64();
         let extended = matches!(self, Float::F80(_));
         let Some(Decimal { digits, power }) = self.decimal() else {
-            let infinite =
-                if let Float::F80(bytes) = self { X87::new(&bytes).mantissa == 1 << 63 && value != 0.0 } else { !value.is_nan() };
+            let infinite = if let Float::F80(bytes) = self {
+                X87::new(&bytes).mantissa == 1 << 63 && value != 0.0
+            } else {
+                !value.is_nan()
+            };
             match value {
                 _ if value == 0.0 => out.push_str(if self.is_negative() { "-0.0" } else { "0.0" }),
-                _ if value.is_infinite() && infinite => out.push_str(if value < 0.0 { "-inf" } else { "inf" }),
+                _ if value.is_infinite() && infinite => {
+                    out.push_str(if value < 0.0 { "-inf" } else { "inf" })
+                }
                 _ => out.push_str("nan"),
             }
             if !point && out.ends_with(".0") {
@@ -257,7 +307,11 @@ impl Float {
             out.push('-');
         }
         // By the value, not by its digits.
-        let positional = if extended { (-4..16).contains(&power) } else { (1e-4..1e16).contains(&value.abs()) };
+        let positional = if extended {
+            (-4..16).contains(&power)
+        } else {
+            (1e-4..1e16).contains(&value.abs())
+        };
         if positional {
             write_positional(&digits, power, point, out);
         } else {
@@ -265,7 +319,12 @@ impl Float {
             if digits.len() > 1 {
                 let _ = write!(out, ".{}", &digits[1..]);
             }
-            let _ = write!(out, "e{}{:02}", if power < 0 { '-' } else { '+' }, power.unsigned_abs());
+            let _ = write!(
+                out,
+                "e{}{:02}",
+                if power < 0 { '-' } else { '+' },
+                power.unsigned_abs()
+            );
         }
     }
 
@@ -283,10 +342,20 @@ impl Float {
                 let table = small_table(dtype)?;
                 let far = |code: &usize| (f64::from(table[*code]) - value).abs();
                 // Minus zero is not plus zero, and NaN is nearest to nothing.
-                let fits = |code: &usize| !table[*code].is_nan() && table[*code].is_sign_negative() == value.is_sign_negative();
-                let nearest = (0..table.len()).filter(fits).min_by(|a, b| far(a).total_cmp(&far(b)).then((a & 1).cmp(&(b & 1))));
-                let exact = (0..table.len()).find(|code| f64::from(table[*code]) == value && fits(code));
-                let code = if value.is_nan() { (0..table.len()).find(|code| table[*code].is_nan()) } else { exact.or(nearest) };
+                let fits = |code: &usize| {
+                    !table[*code].is_nan()
+                        && table[*code].is_sign_negative() == value.is_sign_negative()
+                };
+                let nearest = (0..table.len())
+                    .filter(fits)
+                    .min_by(|a, b| far(a).total_cmp(&far(b)).then((a & 1).cmp(&(b & 1))));
+                let exact =
+                    (0..table.len()).find(|code| f64::from(table[*code]) == value && fits(code));
+                let code = if value.is_nan() {
+                    (0..table.len()).find(|code| table[*code].is_nan())
+                } else {
+                    exact.or(nearest)
+                };
                 Float::Small(dtype, table[code?])
             }
         })
@@ -304,8 +373,12 @@ impl Float {
         // An extended value that no double holds stays text: a number would be another one.
         let exact = match self {
             Float::F80(bytes) => {
-                let X87 { exponent, mantissa, .. } = X87::new(&bytes);
-                mantissa.trailing_zeros() >= 11 && (16383 - 1022..16383 + 1024).contains(&i32::from(exponent)) || mantissa == 0
+                let X87 {
+                    exponent, mantissa, ..
+                } = X87::new(&bytes);
+                mantissa.trailing_zeros() >= 11
+                    && (16383 - 1022..16383 + 1024).contains(&i32::from(exponent))
+                    || mantissa == 0
             }
             _ => true,
         };
@@ -330,11 +403,17 @@ fn round(value: f64, precision: i32, least: i32) -> f64 {
 /// Digits and power of `1.234e-5`.
 fn scientific(text: &str) -> Decimal {
     let (digits, power) = text.split_once('e').expect("asked for an exponent");
-    Decimal { digits: digits.replace('.', ""), power: power.parse().expect("an exponent") }
+    Decimal {
+        digits: digits.replace('.', ""),
+        power: power.parse().expect("an exponent"),
+    }
 }
 
 fn write_positional(digits: &str, power: i32, point: bool, out: &mut String) {
-    let Ok(whole) = usize::try_from(power + 1).map_err(|_| ()).and_then(|n| if n == 0 { Err(()) } else { Ok(n) }) else {
+    let Ok(whole) = usize::try_from(power + 1)
+        .map_err(|_| ())
+        .and_then(|n| if n == 0 { Err(()) } else { Ok(n) })
+    else {
         out.push_str("0.");
         out.extend(std::iter::repeat_n('0', (-power - 1) as usize));
         out.push_str(digits);
@@ -371,8 +450,14 @@ impl fmt::Display for Value {
             Value::Complex(re, im) => f.pad(&complex(*re, *im)),
             Value::Pair(low, high) => f.pad(&format!("({low}, {high})")),
             Value::Time(text) => f.pad(text),
-            Value::Str(text) => f.pad(&format!("'{}'", text.escape_debug().to_string().replace("\\\"", "\""))),
-            Value::Bytes(bytes) => f.pad(&format!("b'{}'", bytes.escape_ascii().to_string().replace("\\\"", "\""))),
+            Value::Str(text) => f.pad(&format!(
+                "'{}'",
+                text.escape_debug().to_string().replace("\\\"", "\"")
+            )),
+            Value::Bytes(bytes) => f.pad(&format!(
+                "b'{}'",
+                bytes.escape_ascii().to_string().replace("\\\"", "\"")
+            )),
             Value::Raw(bytes) => f.pad(&hex(bytes)),
         }
     }
@@ -419,10 +504,12 @@ fn complex(re: Float, im: Float) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 /// NumPy's "not a time".
@@ -448,7 +535,12 @@ fn date(value: i64, unit: TimeUnit) -> String {
         "h" => return format!("{}T{:02}", day(value.div_euclid(24)), value.rem_euclid(24)),
         "m" => {
             let minute = value.rem_euclid(1440);
-            return format!("{}T{:02}:{:02}", day(value.div_euclid(1440)), minute / 60, minute % 60);
+            return format!(
+                "{}T{:02}:{:02}",
+                day(value.div_euclid(1440)),
+                minute / 60,
+                minute % 60
+            );
         }
         "s" => (86_400, 0),
         "ms" => (86_400_000, 3),
@@ -462,8 +554,18 @@ fn date(value: i64, unit: TimeUnit) -> String {
     };
     let within = value.rem_euclid(per_day);
     let (second, fraction) = (within / 10i128.pow(digits), within % 10i128.pow(digits));
-    let clock = format!("{}T{:02}:{:02}:{:02}", day(value.div_euclid(per_day)), second / 3600, second / 60 % 60, second % 60);
-    if digits == 0 { clock } else { format!("{clock}.{fraction:0width$}", width = digits as usize) }
+    let clock = format!(
+        "{}T{:02}:{:02}:{:02}",
+        day(value.div_euclid(per_day)),
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    );
+    if digits == 0 {
+        clock
+    } else {
+        format!("{clock}.{fraction:0width$}", width = digits as usize)
+    }
 }
 
 /// At least four characters, as NumPy has it: the sign is one of them.

@@ -19,9 +19,21 @@ pub enum ViewError {
     #[error("the shape {shape} of {dtype} is not a whole number of blocks")]
     BrokenBlock { shape: Shape, dtype: DType },
     #[error("{shape} of {dtype} takes {expected} bytes, {found} are there")]
-    Length { shape: Shape, dtype: DType, expected: u64, found: u64 },
-    #[error("{shape} with strides {strides:?} from element {offset} reaches outside its {found} bytes")]
-    OutOfBounds { shape: Shape, strides: Vec<i64>, offset: i128, found: u64 },
+    Length {
+        shape: Shape,
+        dtype: DType,
+        expected: u64,
+        found: u64,
+    },
+    #[error(
+        "{shape} with strides {strides:?} from element {offset} reaches outside its {found} bytes"
+    )]
+    OutOfBounds {
+        shape: Shape,
+        strides: Vec<i64>,
+        offset: i128,
+        found: u64,
+    },
     #[error("{rank} sizes but {strides} strides")]
     Rank { rank: usize, strides: usize },
     #[error("{dtype} is packed and cannot be read with strides")]
@@ -61,49 +73,111 @@ pub struct View {
 impl View {
     /// A row-major little-endian tensor that is exactly `bytes`.
     pub fn new(dtype: DType, shape: Shape, bytes: Bytes) -> Result<Self, ViewError> {
-        let elements = shape.elements().ok_or_else(|| ViewError::TooMany { shape: shape.clone() })?;
+        let elements = shape.elements().ok_or_else(|| ViewError::TooMany {
+            shape: shape.clone(),
+        })?;
         let expected = byte_len(dtype, &shape, elements)?;
         if expected != bytes.len() as u64 {
-            return Err(ViewError::Length { shape, dtype, expected, found: bytes.len() as u64 });
+            return Err(ViewError::Length {
+                shape,
+                dtype,
+                expected,
+                found: bytes.len() as u64,
+            });
         }
-        let strides = shape.row_major().ok_or_else(|| ViewError::TooMany { shape: shape.clone() })?;
-        Ok(Self { dtype, shape, strides, offset: 0, elements, bytes, big_endian: false, conjugate: false, negate: false, quant: None })
+        let strides = shape.row_major().ok_or_else(|| ViewError::TooMany {
+            shape: shape.clone(),
+        })?;
+        Ok(Self {
+            dtype,
+            shape,
+            strides,
+            offset: 0,
+            elements,
+            bytes,
+            big_endian: false,
+            conjugate: false,
+            negate: false,
+            quant: None,
+        })
     }
 
     /// A tensor with strides and an offset, both in elements, over a storage. Every index is checked to lie inside.
-    pub fn strided(dtype: DType, shape: Shape, strides: Vec<i64>, offset: u64, bytes: Bytes) -> Result<Self, ViewError> {
+    pub fn strided(
+        dtype: DType,
+        shape: Shape,
+        strides: Vec<i64>,
+        offset: u64,
+        bytes: Bytes,
+    ) -> Result<Self, ViewError> {
         if strides.len() != shape.rank() {
-            return Err(ViewError::Rank { rank: shape.rank(), strides: strides.len() });
+            return Err(ViewError::Rank {
+                rank: shape.rank(),
+                strides: strides.len(),
+            });
         }
-        let elements = shape.elements().ok_or_else(|| ViewError::TooMany { shape: shape.clone() })?;
+        let elements = shape.elements().ok_or_else(|| ViewError::TooMany {
+            shape: shape.clone(),
+        })?;
         let held: u64 = match dtype.packing() {
             // A zero-width string has no bytes to be outside of.
             Packing::Bytes(0) => u64::MAX,
             Packing::Bytes(n) => bytes.len() as u64 / n as u64,
             Packing::Bits(bits) => bytes.len() as u64 * 8 / bits as u64,
-            Packing::Block { elements, bytes: size } => bytes.len() as u64 / size as u64 * elements as u64,
+            Packing::Block {
+                elements,
+                bytes: size,
+            } => bytes.len() as u64 / size as u64 * elements as u64,
         };
         if elements > 0 {
             let (mut low, mut high) = (i128::from(offset), i128::from(offset));
             for (dim, stride) in shape.dims().iter().zip(&strides) {
                 // A dimension of one element takes no step, whatever its stride says (torch writes arbitrary ones).
                 let reach = i128::from(*stride) * i128::from(dim - 1);
-                if reach < 0 { low += reach } else { high += reach }
+                if reach < 0 {
+                    low += reach
+                } else {
+                    high += reach
+                }
             }
             if low < 0 || high >= i128::from(held) {
-                return Err(ViewError::OutOfBounds { shape, strides, offset: i128::from(offset), found: bytes.len() as u64 });
+                return Err(ViewError::OutOfBounds {
+                    shape,
+                    strides,
+                    offset: i128::from(offset),
+                    found: bytes.len() as u64,
+                });
             }
         }
         // Strides that are never stepped are made row-major, so "contiguous" has one meaning.
-        let canonical = shape.row_major().ok_or_else(|| ViewError::TooMany { shape: shape.clone() })?;
+        let canonical = shape.row_major().ok_or_else(|| ViewError::TooMany {
+            shape: shape.clone(),
+        })?;
         let strides: Vec<i64> = shape
             .dims()
             .iter()
             .zip(strides.iter().zip(canonical))
-            .map(|(dim, (stride, canonical))| if *dim <= 1 || elements == 0 { canonical } else { *stride })
+            .map(|(dim, (stride, canonical))| {
+                if *dim <= 1 || elements == 0 {
+                    canonical
+                } else {
+                    *stride
+                }
+            })
             .collect();
         let offset = if elements == 0 { 0 } else { offset };
-        Ok(Self { dtype, shape, strides, offset, elements, bytes, big_endian: false, conjugate: false, negate: false, quant: None })
+        Ok(Self {
+            dtype,
+            shape,
+            strides,
+            offset,
+            elements,
+            bytes,
+            big_endian: false,
+            conjugate: false,
+            negate: false,
+            quant: None,
+        })
     }
 
     /// The file stores elements most significant byte first.
@@ -205,18 +279,28 @@ impl View {
     /// # Panics
     /// When the run is not inside the tensor, or splits a packed byte or block. Both are the caller's arithmetic.
     pub fn chunk<'a>(&'a self, start: u64, count: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-        assert!(start + count as u64 <= self.elements, "a chunk lies inside its tensor");
+        assert!(
+            start + count as u64 <= self.elements,
+            "a chunk lies inside its tensor"
+        );
         if let Some(all) = self.contiguous() {
             return match self.dtype.packing() {
                 Packing::Bytes(n) => &all[start as usize * n..(start as usize + count) * n],
                 Packing::Bits(bits) => {
                     let first = start as usize * bits;
-                    assert!(first.is_multiple_of(8), "a chunk of packed elements begins at a byte");
+                    assert!(
+                        first.is_multiple_of(8),
+                        "a chunk of packed elements begins at a byte"
+                    );
                     &all[first / 8..(first + count * bits).div_ceil(8)]
                 }
                 Packing::Block { elements, bytes } => {
-                    assert!((start as usize).is_multiple_of(elements), "a chunk of blocks begins at a block");
-                    &all[start as usize / elements * bytes..(start as usize + count).div_ceil(elements) * bytes]
+                    assert!(
+                        (start as usize).is_multiple_of(elements),
+                        "a chunk of blocks begins at a block"
+                    );
+                    &all[start as usize / elements * bytes
+                        ..(start as usize + count).div_ceil(elements) * bytes]
                 }
             };
         }
@@ -228,7 +312,9 @@ impl View {
                 self.resolve(scratch);
             }
             // A sliced packed tensor has no bytes of its own; its elements are read one at a time (`View::element`).
-            Packing::Bits(_) | Packing::Block { .. } => panic!("a strided view of a packed type has no chunks"),
+            Packing::Bits(_) | Packing::Block { .. } => {
+                panic!("a strided view of a packed type has no chunks")
+            }
         }
         scratch
     }
@@ -270,16 +356,36 @@ impl View {
     ///
     /// # Panics
     /// When there are not two dimensions, or a run lies outside them.
-    pub fn gather_runs(&self, rows: impl IntoIterator<Item = u64>, runs: &[Range<u64>], out: &mut Vec<u8>) -> bool {
-        let (Packing::Bytes(n), None) = (self.dtype.packing(), &self.quant) else { return false };
-        let (&[height, width], &[down, across]) = (self.shape.dims(), &self.strides[..]) else { panic!("runs are of rows and columns") };
-        assert!(runs.iter().all(|run| run.start <= run.end && run.end <= width), "runs lie inside their row");
+    pub fn gather_runs(
+        &self,
+        rows: impl IntoIterator<Item = u64>,
+        runs: &[Range<u64>],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let (Packing::Bytes(n), None) = (self.dtype.packing(), &self.quant) else {
+            return false;
+        };
+        let (&[height, width], &[down, across]) = (self.shape.dims(), &self.strides[..]) else {
+            panic!("runs are of rows and columns")
+        };
+        assert!(
+            runs.iter()
+                .all(|run| run.start <= run.end && run.end <= width),
+            "runs lie inside their row"
+        );
         let (all, from) = (self.bytes.as_slice(), out.len());
         for row in rows {
             assert!(row < height, "a row lies inside its tensor");
             let begin = self.offset as i64 + row as i64 * down;
             for run in runs.iter().filter(|run| !run.is_empty()) {
-                gather_run(all, begin + run.start as i64 * across, across, (run.end - run.start) as usize, n, out);
+                gather_run(
+                    all,
+                    begin + run.start as i64 * across,
+                    across,
+                    (run.end - run.start) as usize,
+                    n,
+                    out,
+                );
             }
         }
         self.resolve(&mut out[from..]);
@@ -287,7 +393,11 @@ impl View {
     }
 
     fn position(&self, index: &[u64]) -> i64 {
-        let steps: i64 = index.iter().zip(&self.strides).map(|(i, stride)| *i as i64 * stride).sum();
+        let steps: i64 = index
+            .iter()
+            .zip(&self.strides)
+            .map(|(i, stride)| *i as i64 * stride)
+            .sum();
         self.offset as i64 + steps
     }
 
@@ -299,7 +409,9 @@ impl View {
         }
         if self.conjugate {
             // The imaginary part follows the real one; its sign is the top bit of its last byte.
-            bytes.chunks_exact_mut(2 * unit).for_each(|pair| *pair.last_mut().expect("two units") ^= 0x80);
+            bytes
+                .chunks_exact_mut(2 * unit)
+                .for_each(|pair| *pair.last_mut().expect("two units") ^= 0x80);
         }
         if self.negate {
             negate(self.dtype, bytes);
@@ -328,16 +440,34 @@ impl View {
             }
             Packing::Block { elements, bytes } => {
                 let block = at / elements;
-                (&self.bytes[block * bytes..(block + 1) * bytes], at % elements)
+                (
+                    &self.bytes[block * bytes..(block + 1) * bytes],
+                    at % elements,
+                )
             }
         }
     }
 
     /// The same elements under another shape, offset and strides, all already known to lie inside this view.
-    fn restrided(&self, shape: Vec<u64>, strides: Vec<i64>, offset: u64, quant: Option<Arc<Quant>>) -> Self {
+    fn restrided(
+        &self,
+        shape: Vec<u64>,
+        strides: Vec<i64>,
+        offset: u64,
+        quant: Option<Arc<Quant>>,
+    ) -> Self {
         let shape = Shape::from(shape);
-        let elements = shape.elements().expect("a part has no more elements than the whole");
-        Self { shape, strides, offset, elements, quant, ..self.clone() }
+        let elements = shape
+            .elements()
+            .expect("a part has no more elements than the whole");
+        Self {
+            shape,
+            strides,
+            offset,
+            elements,
+            quant,
+            ..self.clone()
+        }
     }
 
     /// One cut for each leading dimension; dimensions without a cut stay whole.
@@ -347,35 +477,69 @@ impl View {
     /// [`crate::slice::parse`], which checks.
     pub fn slice(&self, cuts: &[crate::slice::Cut]) -> Self {
         use crate::slice::Cut;
-        assert!(cuts.len() <= self.shape.rank(), "as many cuts as dimensions at most");
+        assert!(
+            cuts.len() <= self.shape.rank(),
+            "as many cuts as dimensions at most"
+        );
         let (mut shape, mut strides, mut start) = (Vec::new(), Vec::new(), self.offset as i64);
         let mut quant = self.quant.clone();
         // Only an empty view has strides too large to multiply, and it never steps: hence `wrapping_`.
         // Channel quantization follows its axis through the cuts.
         for (axis, (dim, stride)) in self.shape.dims().iter().zip(&self.strides).enumerate() {
-            let cut = cuts.get(axis).copied().unwrap_or(Cut::Range { start: 0, step: 1, len: *dim });
+            let cut = cuts.get(axis).copied().unwrap_or(Cut::Range {
+                start: 0,
+                step: 1,
+                len: *dim,
+            });
             match cut {
                 Cut::Index(i) => {
                     assert!(i < *dim, "an index inside its dimension");
                     start = start.wrapping_add((i as i64).wrapping_mul(*stride));
                 }
-                Cut::Range { start: first, step, len } => {
+                Cut::Range {
+                    start: first,
+                    step,
+                    len,
+                } => {
                     if len > 0 {
                         start = start.wrapping_add((first as i64).wrapping_mul(*stride));
                     }
                     shape.push(len);
                     // A range of one index takes no step, and its step may be anything.
-                    strides.push(if len > 1 { stride.wrapping_mul(step) } else { 1 });
+                    strides.push(if len > 1 {
+                        stride.wrapping_mul(step)
+                    } else {
+                        1
+                    });
                 }
             }
-            if let Some(Quant::Channel { axis: along, scales, zero_points }) = self.quant.as_deref()
+            if let Some(Quant::Channel {
+                axis: along,
+                scales,
+                zero_points,
+            }) = self.quant.as_deref()
                 && *along == axis
             {
                 quant = Some(Arc::new(match cut {
-                    Cut::Index(i) => Quant::Tensor { scale: scales[i as usize], zero_point: zero_points[i as usize] },
-                    Cut::Range { start: first, step, len } => {
-                        let picked = |all: &[f64]| (0..len as i64).map(|i| all[(first as i64 + i * step) as usize]).collect();
-                        Quant::Channel { axis: shape.len() - 1, scales: picked(scales), zero_points: picked(zero_points) }
+                    Cut::Index(i) => Quant::Tensor {
+                        scale: scales[i as usize],
+                        zero_point: zero_points[i as usize],
+                    },
+                    Cut::Range {
+                        start: first,
+                        step,
+                        len,
+                    } => {
+                        let picked = |all: &[f64]| {
+                            (0..len as i64)
+                                .map(|i| all[(first as i64 + i * step) as usize])
+                                .collect()
+                        };
+                        Quant::Channel {
+                            axis: shape.len() - 1,
+                            scales: picked(scales),
+                            zero_points: picked(zero_points),
+                        }
                     }
                 }));
             }
@@ -388,7 +552,12 @@ impl View {
     /// same width, blocks as their bytes (the last dimension becomes blocks by bytes). `None` where there is no such
     /// integer, or for a part of a view of blocks.
     pub fn codes(&self) -> Option<Self> {
-        let plain = Self { conjugate: false, negate: false, quant: None, ..self.clone() };
+        let plain = Self {
+            conjugate: false,
+            negate: false,
+            quant: None,
+            ..self.clone()
+        };
         let dtype = match self.dtype {
             DType::Block(block) => {
                 let mut dims = self.shape.dims().to_vec();
@@ -420,15 +589,25 @@ impl View {
     pub fn permute(&self, order: &[usize]) -> Self {
         let mut seen = vec![false; self.shape.rank()];
         for axis in order {
-            assert!(!std::mem::replace(&mut seen[*axis], true), "each dimension once");
+            assert!(
+                !std::mem::replace(&mut seen[*axis], true),
+                "each dimension once"
+            );
         }
         assert_eq!(order.len(), self.shape.rank(), "every dimension");
         let shape = order.iter().map(|axis| self.shape.dims()[*axis]).collect();
         let strides = order.iter().map(|axis| self.strides[*axis]).collect();
         let quant = self.quant.as_deref().map(|quant| {
             Arc::new(match quant {
-                Quant::Channel { axis, scales, zero_points } => Quant::Channel {
-                    axis: order.iter().position(|old| old == axis).expect("each dimension once"),
+                Quant::Channel {
+                    axis,
+                    scales,
+                    zero_points,
+                } => Quant::Channel {
+                    axis: order
+                        .iter()
+                        .position(|old| old == axis)
+                        .expect("each dimension once"),
                     scales: scales.clone(),
                     zero_points: zero_points.clone(),
                 },
@@ -452,10 +631,20 @@ impl View {
             step = step.saturating_mul((*size).max(1).min(i64::MAX as u64) as i64);
         }
         let quant = match self.quant.as_deref() {
-            Some(Quant::Channel { axis: along, .. }) if *along == axis && sizes.len() != 1 => return None,
-            Some(Quant::Channel { axis: along, scales, zero_points }) if *along > axis => {
+            Some(Quant::Channel { axis: along, .. }) if *along == axis && sizes.len() != 1 => {
+                return None;
+            }
+            Some(Quant::Channel {
+                axis: along,
+                scales,
+                zero_points,
+            }) if *along > axis => {
                 let axis = along + sizes.len() - 1;
-                Some(Arc::new(Quant::Channel { axis, scales: scales.clone(), zero_points: zero_points.clone() }))
+                Some(Arc::new(Quant::Channel {
+                    axis,
+                    scales: scales.clone(),
+                    zero_points: zero_points.clone(),
+                }))
             }
             _ => self.quant.clone(),
         };
@@ -469,25 +658,50 @@ impl View {
     pub fn merge(&self, axis: usize, count: usize) -> Option<Self> {
         let range = axis..axis.checked_add(count)?;
         let dims = self.shape.dims().get(range.clone())?;
-        let whole: u64 = if dims.contains(&0) { 0 } else { dims.iter().product() };
+        let whole: u64 = if dims.contains(&0) {
+            0
+        } else {
+            dims.iter().product()
+        };
         if count == 0 {
             return None;
         }
         let mut inner: Option<(i64, u64)> = None;
-        for (dim, stride) in dims.iter().zip(&self.strides[range.clone()]).rev().filter(|(dim, _)| **dim != 1) {
+        for (dim, stride) in dims
+            .iter()
+            .zip(&self.strides[range.clone()])
+            .rev()
+            .filter(|(dim, _)| **dim != 1)
+        {
             match inner {
-                Some((step, size)) if self.elements > 0 && *stride != step.checked_mul(size as i64)? => return None,
+                Some((step, size))
+                    if self.elements > 0 && *stride != step.checked_mul(size as i64)? =>
+                {
+                    return None;
+                }
                 Some((step, size)) => inner = Some((step, size.saturating_mul(*dim))),
                 None => inner = Some((*stride, *dim)),
             }
         }
         let quant = match self.quant.as_deref() {
-            Some(Quant::Channel { axis: along, scales, zero_points }) if *along >= axis => {
+            Some(Quant::Channel {
+                axis: along,
+                scales,
+                zero_points,
+            }) if *along >= axis => {
                 if range.contains(along) && dims[along - axis] != whole {
                     return None;
                 }
-                let axis = if range.contains(along) { axis } else { along + 1 - count };
-                Some(Arc::new(Quant::Channel { axis, scales: scales.clone(), zero_points: zero_points.clone() }))
+                let axis = if range.contains(along) {
+                    axis
+                } else {
+                    along + 1 - count
+                };
+                Some(Arc::new(Quant::Channel {
+                    axis,
+                    scales: scales.clone(),
+                    zero_points: zero_points.clone(),
+                }))
             }
             _ => self.quant.clone(),
         };
@@ -500,8 +714,14 @@ impl View {
     /// Without a dimension of one element; `None` when it has another number of them.
     pub fn squeeze(&self, axis: usize) -> Option<Self> {
         (*self.shape.dims().get(axis)? == 1).then(|| {
-            let mut cuts: Vec<crate::slice::Cut> =
-                self.shape.dims()[..axis].iter().map(|dim| crate::slice::Cut::Range { start: 0, step: 1, len: *dim }).collect();
+            let mut cuts: Vec<crate::slice::Cut> = self.shape.dims()[..axis]
+                .iter()
+                .map(|dim| crate::slice::Cut::Range {
+                    start: 0,
+                    step: 1,
+                    len: *dim,
+                })
+                .collect();
             cuts.push(crate::slice::Cut::Index(0));
             self.slice(&cuts)
         })
@@ -513,9 +733,15 @@ impl View {
             return None;
         }
         let quant = match self.quant.as_deref() {
-            Some(Quant::Channel { axis: along, scales, zero_points }) if *along >= axis => {
-                Some(Arc::new(Quant::Channel { axis: along + 1, scales: scales.clone(), zero_points: zero_points.clone() }))
-            }
+            Some(Quant::Channel {
+                axis: along,
+                scales,
+                zero_points,
+            }) if *along >= axis => Some(Arc::new(Quant::Channel {
+                axis: along + 1,
+                scales: scales.clone(),
+                zero_points: zero_points.clone(),
+            })),
             _ => self.quant.clone(),
         };
         let (mut shape, mut strides) = (self.shape.dims().to_vec(), self.strides.clone());
@@ -528,7 +754,11 @@ impl View {
     pub fn quant_at(&self, flat: u64) -> Option<(f64, f64)> {
         match self.quant.as_deref()? {
             Quant::Tensor { scale, zero_point } => Some((*scale, *zero_point)),
-            Quant::Channel { axis, scales, zero_points } => {
+            Quant::Channel {
+                axis,
+                scales,
+                zero_points,
+            } => {
                 let inner: u64 = self.shape.dims()[axis + 1..].iter().product();
                 let channel = (flat / inner.max(1) % self.shape.dims()[*axis].max(1)) as usize;
                 Some((*scales.get(channel)?, *zero_points.get(channel)?))
@@ -542,10 +772,15 @@ fn byte_len(dtype: DType, shape: &Shape, elements: u64) -> Result<u64, ViewError
         // Blocks run along the last dimension and never cross a row.
         let row = shape.dims().last().copied().unwrap_or(1);
         if row % per as u64 != 0 {
-            return Err(ViewError::BrokenBlock { shape: shape.clone(), dtype });
+            return Err(ViewError::BrokenBlock {
+                shape: shape.clone(),
+                dtype,
+            });
         }
     }
-    dtype.byte_len(elements).ok_or_else(|| ViewError::TooMany { shape: shape.clone() })
+    dtype.byte_len(elements).ok_or_else(|| ViewError::TooMany {
+        shape: shape.clone(),
+    })
 }
 
 fn gather_run(all: &[u8], at: i64, stride: i64, run: usize, n: usize, out: &mut Vec<u8>) {
@@ -553,9 +788,15 @@ fn gather_run(all: &[u8], at: i64, stride: i64, run: usize, n: usize, out: &mut 
     match (stride, n) {
         (1, _) => out.extend_from_slice(&all[at as usize * n..(at as usize + run) * n]),
         // The common widths as fixed-size copies, which the compiler turns into plain loads and stores.
-        (_, 2) => (0..run as i64).for_each(|i| out.extend_from_slice(<&[u8; 2]>::try_from(item(at + i * stride)).expect("two bytes"))),
-        (_, 4) => (0..run as i64).for_each(|i| out.extend_from_slice(<&[u8; 4]>::try_from(item(at + i * stride)).expect("four bytes"))),
-        (_, 8) => (0..run as i64).for_each(|i| out.extend_from_slice(<&[u8; 8]>::try_from(item(at + i * stride)).expect("eight bytes"))),
+        (_, 2) => (0..run as i64).for_each(|i| {
+            out.extend_from_slice(<&[u8; 2]>::try_from(item(at + i * stride)).expect("two bytes"))
+        }),
+        (_, 4) => (0..run as i64).for_each(|i| {
+            out.extend_from_slice(<&[u8; 4]>::try_from(item(at + i * stride)).expect("four bytes"))
+        }),
+        (_, 8) => (0..run as i64).for_each(|i| {
+            out.extend_from_slice(<&[u8; 8]>::try_from(item(at + i * stride)).expect("eight bytes"))
+        }),
         _ => (0..run as i64).for_each(|i| out.extend_from_slice(item(at + i * stride))),
     }
 }
@@ -567,7 +808,9 @@ fn negate(dtype: DType, bytes: &mut [u8]) {
             let unit = dtype.swap_unit();
             // The sign of an x87 value is in its tenth byte; the last six are padding.
             let sign = if unit == 16 { 9 } else { unit - 1 };
-            bytes.chunks_exact_mut(unit).for_each(|value| value[sign] ^= 0x80);
+            bytes
+                .chunks_exact_mut(unit)
+                .for_each(|value| value[sign] ^= 0x80);
         }
         crate::Kind::Int => bytes.chunks_exact_mut(dtype.swap_unit()).for_each(|value| {
             let mut carry = true;

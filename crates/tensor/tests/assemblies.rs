@@ -13,12 +13,17 @@ struct Built {
 impl Built {
     fn make(dims: Vec<u64>, value: impl Fn(&[u64]) -> i64) -> Self {
         let shape = Shape::from(dims.clone());
-        let values = (0..shape.elements().unwrap()).map(|flat| value(&shape.unravel(flat))).collect();
+        let values = (0..shape.elements().unwrap())
+            .map(|flat| value(&shape.unravel(flat)))
+            .collect();
         Self { dims, values }
     }
 
     fn at(&self, index: &[u64]) -> i64 {
-        self.values[index.iter().zip(&self.dims).fold(0, |at, (i, dim)| at * dim + i) as usize]
+        self.values[index
+            .iter()
+            .zip(&self.dims)
+            .fold(0, |at, (i, dim)| at * dim + i) as usize]
     }
 
     fn reorder(&self, axis: usize, order: &[u64]) -> Self {
@@ -55,7 +60,10 @@ impl Built {
     }
 
     fn shaped(&self, dims: Vec<u64>) -> Self {
-        Self { dims, values: self.values.clone() }
+        Self {
+            dims,
+            values: self.values.clone(),
+        }
     }
 }
 
@@ -67,7 +75,11 @@ fn view(dtype: DType, built: &Built) -> View {
             DType::I64 => value.to_le_bytes().to_vec(),
             DType::I16 => (*value as i16).to_le_bytes().to_vec(),
             DType::Bf16 => ((*value as f32).to_bits() >> 16).to_le_bytes()[..2].to_vec(),
-            DType::C64 => [(*value as f32).to_le_bytes(), (-*value as f32).to_le_bytes()].concat(),
+            DType::C64 => [
+                (*value as f32).to_le_bytes(),
+                (-*value as f32).to_le_bytes(),
+            ]
+            .concat(),
             _ => (*value as f32).to_le_bytes().to_vec(),
         })
         .collect();
@@ -79,13 +91,18 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n.max(1)
     }
 
     fn order(&mut self, n: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
-        (1..n).rev().for_each(|i| order.swap(i, self.below(i as u64 + 1) as usize));
+        (1..n)
+            .rev()
+            .for_each(|i| order.swap(i, self.below(i as u64 + 1) as usize));
         order
     }
 }
@@ -93,7 +110,9 @@ impl Dice {
 /// Values that bf16 holds exactly.
 fn fresh(dims: Vec<u64>, dice: &mut Dice) -> Built {
     let salt = dice.below(97);
-    Built::make(dims, |index| (index.iter().fold(salt, |at, i| at * 31 + i * 7 + 3) % 251) as i64 - 125)
+    Built::make(dims, |index| {
+        (index.iter().fold(salt, |at, i| at * 31 + i * 7 + 3) % 251) as i64 - 125
+    })
 }
 
 fn step(assembly: Assembly, built: Built, dtype: DType, dice: &mut Dice) -> (Assembly, Built) {
@@ -109,33 +128,61 @@ fn step(assembly: Assembly, built: Built, dtype: DType, dice: &mut Dice) -> (Ass
                 parts.reverse();
             }
             let (assemblies, builts): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-            (Assembly::concat(assemblies, axis).unwrap(), Built::concat(&builts, axis))
+            (
+                Assembly::concat(assemblies, axis).unwrap(),
+                Built::concat(&builts, axis),
+            )
         }
         1 => {
             let other = fresh(built.dims.clone(), dice);
-            let values = built.values.iter().zip(&other.values).map(|(a, b)| a + b).collect();
+            let values = built
+                .values
+                .iter()
+                .zip(&other.values)
+                .map(|(a, b)| a + b)
+                .collect();
             let sum = Assembly::sum(vec![assembly, view(dtype, &other).into()]).unwrap();
-            (sum, Built { dims: built.dims, values })
+            (
+                sum,
+                Built {
+                    dims: built.dims,
+                    values,
+                },
+            )
         }
         2 if rank > 0 && built.dims[axis] > 0 => {
             let order: Vec<u64> = match dice.below(2) {
-                0 => dice.order(built.dims[axis] as usize).into_iter().map(|i| i as u64).collect(),
-                _ => (0..dice.below(5)).map(|_| dice.below(built.dims[axis])).collect(),
+                0 => dice
+                    .order(built.dims[axis] as usize)
+                    .into_iter()
+                    .map(|i| i as u64)
+                    .collect(),
+                _ => (0..dice.below(5))
+                    .map(|_| dice.below(built.dims[axis]))
+                    .collect(),
             };
-            (assembly.reorder(axis, order.clone()).unwrap(), built.reorder(axis, &order))
+            (
+                assembly.reorder(axis, order.clone()).unwrap(),
+                built.reorder(axis, &order),
+            )
         }
         3 if rank > 0 => {
             let start = dice.below(built.dims[axis] + 1);
             let len = dice.below(built.dims[axis] - start + 1);
             let order: Vec<u64> = (start..start + len).collect();
-            (assembly.cut(axis, start, len).unwrap(), built.reorder(axis, &order))
+            (
+                assembly.cut(axis, start, len).unwrap(),
+                built.reorder(axis, &order),
+            )
         }
         4 => {
             let order = dice.order(rank);
             (assembly.permute(&order).unwrap(), built.permute(&order))
         }
         5 if rank > 0 && rank < 6 => {
-            let divisors: Vec<u64> = (1..=built.dims[axis]).filter(|d| built.dims[axis].is_multiple_of(*d)).collect();
+            let divisors: Vec<u64> = (1..=built.dims[axis])
+                .filter(|d| built.dims[axis].is_multiple_of(*d))
+                .collect();
             if divisors.is_empty() {
                 return (assembly, built);
             }
@@ -238,7 +285,16 @@ fn a_cut_inside_one_part_is_that_part() {
 
 #[test]
 fn sums_of_large_integers_are_exact() {
-    let part = |value: i64| Assembly::from(View::new(DType::I64, Shape::from([1]), Bytes::from(value.to_le_bytes().to_vec())).unwrap());
+    let part = |value: i64| {
+        Assembly::from(
+            View::new(
+                DType::I64,
+                Shape::from([1]),
+                Bytes::from(value.to_le_bytes().to_vec()),
+            )
+            .unwrap(),
+        )
+    };
     let sum = Assembly::sum(vec![part(i64::MAX), part(i64::MAX), part(-1)]).unwrap();
     let mut out = Vec::new();
     assert!(sum.int_values(0, 1, &mut Vec::new(), &mut out));
@@ -248,9 +304,23 @@ fn sums_of_large_integers_are_exact() {
 #[test]
 fn parts_that_do_not_fit_are_refused() {
     let part = |dims: Vec<u64>, dtype| Assembly::from(view(dtype, &fresh(dims, &mut Dice(1))));
-    assert!(Assembly::concat(vec![part(vec![2, 3], DType::F32), part(vec![2, 4], DType::F32)], 0).is_none());
-    assert!(Assembly::concat(vec![part(vec![2], DType::F32), part(vec![2], DType::C64)], 0).is_none());
-    assert!(Assembly::concat(vec![part(vec![], DType::F32), part(vec![], DType::F32)], 0).is_none());
+    assert!(
+        Assembly::concat(
+            vec![part(vec![2, 3], DType::F32), part(vec![2, 4], DType::F32)],
+            0
+        )
+        .is_none()
+    );
+    assert!(
+        Assembly::concat(
+            vec![part(vec![2], DType::F32), part(vec![2], DType::C64)],
+            0
+        )
+        .is_none()
+    );
+    assert!(
+        Assembly::concat(vec![part(vec![], DType::F32), part(vec![], DType::F32)], 0).is_none()
+    );
     assert!(Assembly::sum(vec![part(vec![2], DType::F32), part(vec![3], DType::F32)]).is_none());
     assert!(part(vec![2], DType::F32).reorder(0, vec![2]).is_none());
     assert!(part(vec![2], DType::F32).cut(0, 1, 2).is_none());
@@ -263,7 +333,12 @@ fn parts_that_do_not_fit_are_refused() {
 #[test]
 fn mixed_parts_have_the_coarsest_dtype() {
     let part = |dtype| Assembly::from(view(dtype, &fresh(vec![2], &mut Dice(1))));
-    assert_eq!(Assembly::concat(vec![part(DType::F32), part(DType::Bf16)], 0).unwrap().dtype(), DType::Bf16);
+    assert_eq!(
+        Assembly::concat(vec![part(DType::F32), part(DType::Bf16)], 0)
+            .unwrap()
+            .dtype(),
+        DType::Bf16
+    );
     let mixed = Assembly::concat(vec![part(DType::I64), part(DType::F32)], 0).unwrap();
     assert_eq!(mixed.dtype(), DType::F32);
     assert!(!mixed.int_values(0, 4, &mut Vec::new(), &mut Vec::new()));
@@ -271,8 +346,17 @@ fn mixed_parts_have_the_coarsest_dtype() {
 
 #[test]
 fn scales_of_channels_follow_their_channel() {
-    let view = View::new(DType::QI8, Shape::from([2, 3, 2]), Bytes::from((1..13).collect::<Vec<u8>>())).unwrap();
-    let quant = Quant::Channel { axis: 1, scales: vec![1.0, 10.0, 100.0], zero_points: vec![0.0; 3] };
+    let view = View::new(
+        DType::QI8,
+        Shape::from([2, 3, 2]),
+        Bytes::from((1..13).collect::<Vec<u8>>()),
+    )
+    .unwrap();
+    let quant = Quant::Channel {
+        axis: 1,
+        scales: vec![1.0, 10.0, 100.0],
+        zero_points: vec![0.0; 3],
+    };
     let plain = Assembly::from(view.quantized(quant));
     let read = |assembly: &Assembly| {
         let mut out = Vec::new();
@@ -284,7 +368,12 @@ fn scales_of_channels_follow_their_channel() {
         plain.clone().split(1, &[1, 3]).unwrap(),
         plain.clone().merge(1, 2).unwrap(),
         plain.clone().merge(0, 2).unwrap(),
-        plain.clone().split(0, &[2, 1]).unwrap().merge(1, 2).unwrap(),
+        plain
+            .clone()
+            .split(0, &[2, 1])
+            .unwrap()
+            .merge(1, 2)
+            .unwrap(),
         plain.clone().unsqueeze(0).unwrap().squeeze(0).unwrap(),
     ] {
         assert_eq!(read(&same), expected, "{same:?}");

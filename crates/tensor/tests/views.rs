@@ -14,12 +14,22 @@ fn strided() -> impl Strategy<Value = (Vec<u64>, Vec<i64>, u64, Vec<u16>)> {
         }
         let len = (high - low + 1) as usize;
         let (shape, strides) = dims.into_iter().unzip();
-        (shape, strides, (-low) as u64, (0..len as u16).map(|i| i.wrapping_mul(40_503)).collect())
+        (
+            shape,
+            strides,
+            (-low) as u64,
+            (0..len as u16).map(|i| i.wrapping_mul(40_503)).collect(),
+        )
     })
 }
 
 fn storage(values: &[u16]) -> Bytes {
-    Bytes::from(values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
+    Bytes::from(
+        values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect::<Vec<u8>>(),
+    )
 }
 
 fn oracle(shape: &[u64], strides: &[i64], offset: u64, values: &[u16]) -> Vec<u16> {
@@ -28,7 +38,12 @@ fn oracle(shape: &[u64], strides: &[i64], offset: u64, values: &[u16]) -> Vec<u1
     (0..count)
         .map(|flat| {
             let index = all.unravel(flat);
-            let at = offset as i64 + index.iter().zip(strides).map(|(i, s)| *i as i64 * s).sum::<i64>();
+            let at = offset as i64
+                + index
+                    .iter()
+                    .zip(strides)
+                    .map(|(i, s)| *i as i64 * s)
+                    .sum::<i64>();
             values[at as usize]
         })
         .collect()
@@ -41,7 +56,9 @@ fn read(view: &View, step: usize) -> Vec<u16> {
         out.extend_from_slice(view.chunk(at, count, &mut scratch));
         at += count as u64;
     }
-    out.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect()
+    out.chunks_exact(2)
+        .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+        .collect()
 }
 
 proptest! {
@@ -90,36 +107,86 @@ proptest! {
 
 #[test]
 fn big_endian_conjugate_and_negative_bits_are_resolved_on_reading() {
-    let one_plus_two_i: Vec<u8> = [1f32, 2f32].iter().flat_map(|part| part.to_be_bytes()).collect();
-    let view = View::new(DType::C64, Shape::scalar(), one_plus_two_i.into()).unwrap().big_endian(true).lazy_bits(true, false);
+    let one_plus_two_i: Vec<u8> = [1f32, 2f32]
+        .iter()
+        .flat_map(|part| part.to_be_bytes())
+        .collect();
+    let view = View::new(DType::C64, Shape::scalar(), one_plus_two_i.into())
+        .unwrap()
+        .big_endian(true)
+        .lazy_bits(true, false);
     let mut scratch = Vec::new();
-    let read: Vec<f32> = view.chunk(0, 1, &mut scratch).chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    let read: Vec<f32> = view
+        .chunk(0, 1, &mut scratch)
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect();
     assert_eq!(read, [1.0, -2.0]);
-    let negated = View::new(DType::I16, [2].into(), vec![1, 0, 0, 0x80].into()).unwrap().lazy_bits(false, true);
-    assert_eq!(negated.chunk(0, 2, &mut Vec::new()), [0xff, 0xff, 0x00, 0x80]);
+    let negated = View::new(DType::I16, [2].into(), vec![1, 0, 0, 0x80].into())
+        .unwrap()
+        .lazy_bits(false, true);
+    assert_eq!(
+        negated.chunk(0, 2, &mut Vec::new()),
+        [0xff, 0xff, 0x00, 0x80]
+    );
 }
 
 #[test]
 fn a_trillion_expanded_elements_are_listed_and_any_part_is_read() {
-    let view = View::strided(DType::F32, [1_000_000, 1_000_000].into(), vec![0, 0], 0, vec![0, 0, 128, 63].into()).unwrap();
+    let view = View::strided(
+        DType::F32,
+        [1_000_000, 1_000_000].into(),
+        vec![0, 0],
+        0,
+        vec![0, 0, 128, 63].into(),
+    )
+    .unwrap();
     assert_eq!(view.len(), 1_000_000_000_000);
     let mut scratch = Vec::new();
-    assert_eq!(view.chunk(999_999_999_998, 2, &mut scratch), [0, 0, 128, 63, 0, 0, 128, 63]);
+    assert_eq!(
+        view.chunk(999_999_999_998, 2, &mut scratch),
+        [0, 0, 128, 63, 0, 0, 128, 63]
+    );
 }
 
 #[test]
 fn numbers_that_overflow_are_refused_not_wrapped() {
     let huge = i64::MAX;
     let dims = [u64::MAX, u64::MAX, 2];
-    assert!(View::strided(DType::F32, dims.into(), vec![huge, huge, huge], u64::MAX, vec![0; 4].into()).is_err());
-    assert!(View::strided(DType::F32, [2].into(), vec![huge], u64::MAX, vec![0; 4].into()).is_err());
+    assert!(
+        View::strided(
+            DType::F32,
+            dims.into(),
+            vec![huge, huge, huge],
+            u64::MAX,
+            vec![0; 4].into()
+        )
+        .is_err()
+    );
+    assert!(
+        View::strided(
+            DType::F32,
+            [2].into(),
+            vec![huge],
+            u64::MAX,
+            vec![0; 4].into()
+        )
+        .is_err()
+    );
     assert!(View::strided(DType::F32, [2].into(), vec![i64::MIN], 0, vec![0; 4].into()).is_err());
     assert!(View::new(DType::F64, [1 << 62].into(), vec![0; 4].into()).is_err());
 }
 
 #[test]
 fn strides_of_single_and_empty_dimensions_do_not_matter() {
-    let view = View::strided(DType::U8, [1, 3].into(), vec![i64::MAX, 1], 0, vec![1, 2, 3].into()).unwrap();
+    let view = View::strided(
+        DType::U8,
+        [1, 3].into(),
+        vec![i64::MAX, 1],
+        0,
+        vec![1, 2, 3].into(),
+    )
+    .unwrap();
     assert_eq!(view.contiguous(), Some(&[1u8, 2, 3][..]));
     let empty = View::strided(DType::U8, [0, 3].into(), vec![999, 999], 6, vec![].into()).unwrap();
     assert_eq!(empty.contiguous(), Some(&[][..]));
@@ -130,9 +197,21 @@ fn slices_of_packed_elements_are_read_one_at_a_time() {
     // 0..16 as nibbles, low first.
     let bytes: Vec<u8> = (0..8u8).map(|i| (2 * i) | ((2 * i + 1) << 4)).collect();
     let view = View::new(DType::OnnxU4, [4, 4].into(), bytes.into()).unwrap();
-    let column = view.slice(&[Cut::Range { start: 3, step: -1, len: 4 }, Cut::Index(1)]);
+    let column = view.slice(&[
+        Cut::Range {
+            start: 3,
+            step: -1,
+            len: 4,
+        },
+        Cut::Index(1),
+    ]);
     let mut scratch = Vec::new();
-    let read: Vec<u8> = (0..4).map(|i| column.element(&[i], &mut scratch).0[0]).collect();
+    let read: Vec<u8> = (0..4)
+        .map(|i| column.element(&[i], &mut scratch).0[0])
+        .collect();
     assert_eq!(read, [13, 9, 5, 1]);
-    assert!(column.contiguous().is_none(), "a column of nibbles has no bytes of its own");
+    assert!(
+        column.contiguous().is_none(),
+        "a column of nibbles has no bytes of its own"
+    );
 }

@@ -8,7 +8,10 @@
 use burn::{
     backend::{Capture, Flex, flex::FlexDevice},
     module::{Module, ModuleVisitor, Param},
-    tensor::{Bool, BoolStore, CapturedGraph, Device, Float, Gradients, Int, Tensor, TensorData, kind::Basic},
+    tensor::{
+        Bool, BoolStore, CapturedGraph, Device, Float, Gradients, Int, Tensor, TensorData,
+        kind::Basic,
+    },
 };
 use burn_ir::{OperationIr, TensorIr, TensorStatus};
 use burn_router::TensorInterpreter;
@@ -28,7 +31,10 @@ pub const FRAMEWORK: (&str, &str) = ("burn", "0.22");
 type BurnDType = burn::tensor::DType;
 
 fn unreadable(what: impl ToString) -> CaptureError {
-    CaptureError::Values { name: String::new(), what: what.to_string() }
+    CaptureError::Values {
+        name: String::new(),
+        what: what.to_string(),
+    }
 }
 
 fn dtype(dtype: BurnDType) -> DType {
@@ -51,7 +57,10 @@ fn dtype(dtype: BurnDType) -> DType {
 }
 
 fn shape(dims: &[usize]) -> Shape {
-    dims.iter().map(|dim| *dim as u64).collect::<Vec<_>>().into()
+    dims.iter()
+        .map(|dim| *dim as u64)
+        .collect::<Vec<_>>()
+        .into()
 }
 
 /// Values on their way into a run.
@@ -68,10 +77,16 @@ impl Recordable for Data<'_> {
 
     fn with_values(&self, use_values: &mut dyn FnMut(&[u8])) -> Result<(), CaptureError> {
         match self.0.dtype() {
-            BurnDType::QFloat(scheme) => return Err(unreadable(format!("a quantized tensor ({scheme:?}); dequantize it first"))),
+            BurnDType::QFloat(scheme) => {
+                return Err(unreadable(format!(
+                    "a quantized tensor ({scheme:?}); dequantize it first"
+                )));
+            }
             BurnDType::Bool(BoolStore::U32) => {
                 let words = self.0.as_bytes().chunks_exact(4);
-                let bools: Vec<bool> = words.map(|word| word.iter().any(|byte| *byte != 0)).collect();
+                let bools: Vec<bool> = words
+                    .map(|word| word.iter().any(|byte| *byte != 0))
+                    .collect();
                 use_values(&Element::le_bytes(&bools));
             }
             _ => use_values(self.0.as_bytes()),
@@ -93,15 +108,25 @@ impl<const D: usize, K: Basic> Recordable for Values<'_, D, K> {
     }
 
     fn with_values(&self, use_values: &mut dyn FnMut(&[u8])) -> Result<(), CaptureError> {
-        let data = self.0.try_to_data().map_err(|error| unreadable(format!("{error:?}")))?;
+        let data = self
+            .0
+            .try_to_data()
+            .map_err(|error| unreadable(format!("{error:?}")))?;
         Data(&data).with_values(use_values)
     }
 }
 
 /// Records a tensor under this name, behind the names of the spans that are open: `twinscope_capture::record` for burn's tensors.
 #[inline]
-pub fn record<const D: usize, K: Basic>(name: &str, tensor: &Tensor<D, K>) -> Result<(), CaptureError> {
-    if is_on() { Tap::new(name).record(&Values(tensor)) } else { Ok(()) }
+pub fn record<const D: usize, K: Basic>(
+    name: &str,
+    tensor: &Tensor<D, K>,
+) -> Result<(), CaptureError> {
+    if is_on() {
+        Tap::new(name).record(&Values(tensor))
+    } else {
+        Ok(())
+    }
 }
 
 /// Float, int and bool tensors.
@@ -112,7 +137,10 @@ pub trait Kind: Basic {
 
     /// Its gradient; only float tensors have one.
     #[doc(hidden)]
-    fn gradient<const D: usize>(_tensor: &Tensor<D, Self>, _gradients: &Gradients) -> Option<Tensor<D>> {
+    fn gradient<const D: usize>(
+        _tensor: &Tensor<D, Self>,
+        _gradients: &Gradients,
+    ) -> Option<Tensor<D>> {
         None
     }
 }
@@ -157,15 +185,27 @@ pub trait TapExt: Sized {
 impl<const D: usize, K: Kind> TapExt for Tensor<D, K> {
     #[inline]
     fn tap(self, name: &str) -> Self {
-        if is_on() { self.tap_with(Tap::new(name)) } else { self }
+        if is_on() {
+            self.tap_with(Tap::new(name))
+        } else {
+            self
+        }
     }
 
     fn tap_with(self, tap: Tap) -> Self {
         if !is_on() {
             return self;
         }
-        if let Some(id) = TAPPED.with_borrow(Option::is_some).then(|| K::capture_id(&self)).flatten() {
-            TAPPED.with_borrow_mut(|tapped| tapped.as_mut().map(|tapped| tapped.insert(id, tap.placed())));
+        if let Some(id) = TAPPED
+            .with_borrow(Option::is_some)
+            .then(|| K::capture_id(&self))
+            .flatten()
+        {
+            TAPPED.with_borrow_mut(|tapped| {
+                tapped
+                    .as_mut()
+                    .map(|tapped| tapped.insert(id, tap.placed()))
+            });
         } else if let Err(error) = tap.record(&Values(&self)) {
             panic!("{error}");
         }
@@ -175,7 +215,11 @@ impl<const D: usize, K: Kind> TapExt for Tensor<D, K> {
 
 /// Something to do with every tensor of a module.
 trait Visit {
-    fn tensor<const D: usize, K: Kind>(&mut self, path: &str, tensor: &Tensor<D, K>) -> Result<(), CaptureError>;
+    fn tensor<const D: usize, K: Kind>(
+        &mut self,
+        path: &str,
+        tensor: &Tensor<D, K>,
+    ) -> Result<(), CaptureError>;
 }
 
 /// Walks a module, keeping the path and the first error.
@@ -187,7 +231,11 @@ struct Walk<V> {
 
 impl<V: Visit> Walk<V> {
     fn over<M: Module>(module: &M, visit: V) -> Result<V, CaptureError> {
-        let mut walk = Self { path: Vec::new(), visit, result: Ok(()) };
+        let mut walk = Self {
+            path: Vec::new(),
+            visit,
+            result: Ok(()),
+        };
         module.visit(&mut walk);
         walk.result.map(|()| walk.visit)
     }
@@ -224,39 +272,69 @@ impl<V: Visit> ModuleVisitor for Walk<V> {
 struct Weights;
 
 impl Visit for Weights {
-    fn tensor<const D: usize, K: Kind>(&mut self, path: &str, tensor: &Tensor<D, K>) -> Result<(), CaptureError> {
+    fn tensor<const D: usize, K: Kind>(
+        &mut self,
+        path: &str,
+        tensor: &Tensor<D, K>,
+    ) -> Result<(), CaptureError> {
         weight(path).record(&Values(tensor))
     }
 }
 
 fn weight(path: &str) -> Tap {
-    Tap::new(path).absolute().role(Role::Weight).phase(Phase::Weights)
+    Tap::new(path)
+        .absolute()
+        .role(Role::Weight)
+        .phase(Phase::Weights)
 }
 
 /// Records every weight of a module under its path.
 pub fn record_weights<M: Module>(module: &M) -> Result<(), CaptureError> {
-    if is_on() { Walk::over(module, Weights).map(drop) } else { Ok(()) }
+    if is_on() {
+        Walk::over(module, Weights).map(drop)
+    } else {
+        Ok(())
+    }
 }
 
 struct WeightGradients<'a>(&'a Gradients);
 
 impl Visit for WeightGradients<'_> {
-    fn tensor<const D: usize, K: Kind>(&mut self, path: &str, tensor: &Tensor<D, K>) -> Result<(), CaptureError> {
+    fn tensor<const D: usize, K: Kind>(
+        &mut self,
+        path: &str,
+        tensor: &Tensor<D, K>,
+    ) -> Result<(), CaptureError> {
         K::gradient(tensor, self.0).map_or(Ok(()), |gradient| {
-            Tap::new(path).absolute().role(Role::WeightGradient).phase(Phase::Backward).record(&Values(&gradient))
+            Tap::new(path)
+                .absolute()
+                .role(Role::WeightGradient)
+                .phase(Phase::Backward)
+                .record(&Values(&gradient))
         })
     }
 }
 
 /// Records the gradient of every weight of a module that has one.
 pub fn record_gradients<M: Module>(module: &M, gradients: &Gradients) -> Result<(), CaptureError> {
-    if is_on() { Walk::over(module, WeightGradients(gradients)).map(drop) } else { Ok(()) }
+    if is_on() {
+        Walk::over(module, WeightGradients(gradients)).map(drop)
+    } else {
+        Ok(())
+    }
 }
 
 /// Records the gradient of an activation that was made with `require_grad`, if there is one.
-pub fn record_gradient<const D: usize>(name: &str, tensor: &Tensor<D>, gradients: &Gradients) -> Result<(), CaptureError> {
+pub fn record_gradient<const D: usize>(
+    name: &str,
+    tensor: &Tensor<D>,
+    gradients: &Gradients,
+) -> Result<(), CaptureError> {
     match is_on().then(|| tensor.grad(gradients)).flatten() {
-        Some(gradient) => Tap::new(name).role(Role::Gradient).phase(Phase::Backward).record(&Values(&gradient)),
+        Some(gradient) => Tap::new(name)
+            .role(Role::Gradient)
+            .phase(Phase::Backward)
+            .record(&Values(&gradient)),
         None => Ok(()),
     }
 }
@@ -265,8 +343,13 @@ pub fn record_gradient<const D: usize>(name: &str, tensor: &Tensor<D>, gradients
 struct Ids(HashMap<u64, String>);
 
 impl Visit for Ids {
-    fn tensor<const D: usize, K: Kind>(&mut self, path: &str, tensor: &Tensor<D, K>) -> Result<(), CaptureError> {
-        self.0.extend(K::capture_id(tensor).map(|id| (id, path.to_owned())));
+    fn tensor<const D: usize, K: Kind>(
+        &mut self,
+        path: &str,
+        tensor: &Tensor<D, K>,
+    ) -> Result<(), CaptureError> {
+        self.0
+            .extend(K::capture_id(tensor).map(|id| (id, path.to_owned())));
         Ok(())
     }
 }
@@ -277,7 +360,10 @@ impl Visit for Ids {
 /// one on the CPU. A model that reads values to decide what to do next cannot be listed; burn panics then, with its own message.
 ///
 /// An operation is named after the module whose weights it uses, one without weights after what its inputs have in common, a tapped one as its tap says.
-pub fn record_ops<M: Module, R>(model: &M, forward: impl FnOnce(&M, &Device) -> R) -> Result<(), CaptureError> {
+pub fn record_ops<M: Module, R>(
+    model: &M,
+    forward: impl FnOnce(&M, &Device) -> R,
+) -> Result<(), CaptureError> {
     if !is_on() {
         return Ok(());
     }
@@ -337,7 +423,13 @@ struct Origin {
 impl Replay {
     fn new(weights: HashMap<u64, String>, tapped: HashMap<u64, Tap>) -> Result<Self, CaptureError> {
         let interpreter = TensorInterpreter::new(FlexDevice);
-        Ok(Self { interpreter, weights, tapped, records: HashMap::new(), origins: HashMap::new() })
+        Ok(Self {
+            interpreter,
+            weights,
+            tapped,
+            records: HashMap::new(),
+            origins: HashMap::new(),
+        })
     }
 
     fn run(mut self, captured: &CapturedGraph) -> Result<(), CaptureError> {
@@ -355,19 +447,37 @@ impl Replay {
         let mut others = 0;
         for (id, data) in &captured.values {
             if matches!(data.dtype(), BurnDType::QFloat(_)) {
-                return Err(unreadable("burn's interpreter executes no quantized tensors yet"));
+                return Err(unreadable(
+                    "burn's interpreter executes no quantized tensors yet",
+                ));
             }
             let id = id.value();
             let (tap, module, is_weight) = match self.weights.get(&id) {
-                Some(path) => (weight(path), path.rsplit_once('.').map_or("", |(module, _)| module).to_owned(), true),
+                Some(path) => (
+                    weight(path),
+                    path.rsplit_once('.')
+                        .map_or("", |(module, _)| module)
+                        .to_owned(),
+                    true,
+                ),
                 None => {
-                    let tap = self.tapped.remove(&id).unwrap_or_else(|| Tap::new("").absolute().arg(others.to_string()));
+                    let tap = self
+                        .tapped
+                        .remove(&id)
+                        .unwrap_or_else(|| Tap::new("").absolute().arg(others.to_string()));
                     others += 1;
                     (tap.role(Role::Input), String::new(), false)
                 }
             };
-            self.records.extend(tap.record_numbered(&Data(data))?.map(|i| (id, i)));
-            self.origins.insert(id, Origin { module, weight: is_weight });
+            self.records
+                .extend(tap.record_numbered(&Data(data))?.map(|i| (id, i)));
+            self.origins.insert(
+                id,
+                Origin {
+                    module,
+                    weight: is_weight,
+                },
+            );
         }
         for (id, data) in &captured.values {
             self.interpreter.register_tensor_data_id(*id, data.clone());
@@ -385,15 +495,30 @@ impl Replay {
         for (at, output) in outputs.iter().enumerate() {
             let id = output.id.value();
             // Read-only: a later operation still needs it.
-            let data = ready(self.interpreter.read_tensor_async(TensorIr { status: TensorStatus::ReadOnly, ..output.clone() }));
-            let data = data.and_then(|data| data.map_err(|error| unreadable(format!("{error:?}"))))?;
+            let data = ready(self.interpreter.read_tensor_async(TensorIr {
+                status: TensorStatus::ReadOnly,
+                ..output.clone()
+            }));
+            let data =
+                data.and_then(|data| data.map_err(|error| unreadable(format!("{error:?}"))))?;
             let tap = match self.tapped.remove(&id) {
                 Some(tap) => tap.role(Role::Output),
                 None => Tap::new(&origin.module).absolute().role(Role::Op),
             };
-            let tap = if outputs.len() > 1 { tap.arg(at.to_string()) } else { tap };
-            let tap = inputs.iter().filter_map(|input| self.records.get(input)).fold(tap, |tap, i| tap.from_record(*i));
-            let i = tap.op(&name).phase(Phase::Forward).took(took).record_numbered(&Data(&data))?;
+            let tap = if outputs.len() > 1 {
+                tap.arg(at.to_string())
+            } else {
+                tap
+            };
+            let tap = inputs
+                .iter()
+                .filter_map(|input| self.records.get(input))
+                .fold(tap, |tap, i| tap.from_record(*i));
+            let i = tap
+                .op(&name)
+                .phase(Phase::Forward)
+                .took(took)
+                .record_numbered(&Data(&data))?;
             self.records.extend(i.map(|i| (id, i)));
             self.origins.insert(id, origin.clone());
         }
@@ -402,12 +527,24 @@ impl Replay {
 
     /// The module of the weights among the inputs; without any, what the inputs' modules have in common.
     fn origin(&self, inputs: &[u64]) -> Origin {
-        let known: Vec<&Origin> = inputs.iter().filter_map(|input| self.origins.get(input)).collect();
+        let known: Vec<&Origin> = inputs
+            .iter()
+            .filter_map(|input| self.origins.get(input))
+            .collect();
         let all_weights = !known.is_empty() && known.iter().all(|origin| origin.weight);
         let any_weight = known.iter().any(|origin| origin.weight);
-        let counted = known.iter().filter(|origin| origin.weight || !any_weight).map(|origin| origin.module.as_str());
-        let module = counted.map(str::to_owned).reduce(|a, b| common_path(&a, &b)).unwrap_or_default();
-        Origin { module, weight: all_weights }
+        let counted = known
+            .iter()
+            .filter(|origin| origin.weight || !any_weight)
+            .map(|origin| origin.module.as_str());
+        let module = counted
+            .map(str::to_owned)
+            .reduce(|a, b| common_path(&a, &b))
+            .unwrap_or_default();
+        Origin {
+            module,
+            weight: all_weights,
+        }
     }
 }
 
@@ -420,8 +557,17 @@ fn common_path(a: &str, b: &str) -> String {
 fn op_name(operation: &OperationIr) -> String {
     let text = format!("{operation:?}");
     let head = text.split('{').next().unwrap_or_default();
-    let words: Vec<&str> = head.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    let name = words.len().checked_sub(2).and_then(|at| words.get(at)).or(words.first()).copied().unwrap_or("op");
+    let words: Vec<&str> = head
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
+    let name = words
+        .len()
+        .checked_sub(2)
+        .and_then(|at| words.get(at))
+        .or(words.first())
+        .copied()
+        .unwrap_or("op");
     let mut snake = String::new();
     for (at, c) in name.char_indices() {
         if c.is_uppercase() && at > 0 {
@@ -446,7 +592,10 @@ mod tests {
 
     #[test]
     fn paths_have_in_common_what_they_begin_with() {
-        assert_eq!(common_path("layers.0.attn.query", "layers.0.attn.key"), "layers.0.attn");
+        assert_eq!(
+            common_path("layers.0.attn.query", "layers.0.attn.key"),
+            "layers.0.attn"
+        );
         assert_eq!(common_path("layers.1", "layers.10"), "layers");
         assert_eq!(common_path("embed", "layers.0"), "");
     }

@@ -24,17 +24,40 @@ struct Attention {
 impl Attention {
     fn load(vb: VarBuilder<'_>, fault: Option<Fault>) -> Result<Self> {
         let linear = |name: &str| linear(HIDDEN, HIDDEN, vb.pp(name));
-        let scale = if fault == Some(Fault::NoScale) { 1.0 } else { ((HIDDEN / HEADS) as f64).sqrt() };
-        Ok(Self { query: linear("query")?, key: linear("key")?, value: linear("value")?, output: linear("output")?, scale })
+        let scale = if fault == Some(Fault::NoScale) {
+            1.0
+        } else {
+            ((HIDDEN / HEADS) as f64).sqrt()
+        };
+        Ok(Self {
+            query: linear("query")?,
+            key: linear("key")?,
+            value: linear("value")?,
+            output: linear("output")?,
+            scale,
+        })
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (batch, tokens, _) = x.dims3()?;
-        let heads = |x: Tensor| x.reshape((batch, tokens, HEADS, HIDDEN / HEADS))?.transpose(1, 2)?.contiguous();
-        let (q, k, v) = (heads(self.query.forward(x)?)?, heads(self.key.forward(x)?)?, heads(self.value.forward(x)?)?);
+        let heads = |x: Tensor| {
+            x.reshape((batch, tokens, HEADS, HIDDEN / HEADS))?
+                .transpose(1, 2)?
+                .contiguous()
+        };
+        let (q, k, v) = (
+            heads(self.query.forward(x)?)?,
+            heads(self.key.forward(x)?)?,
+            heads(self.value.forward(x)?)?,
+        );
         let scores = (q.matmul(&k.t()?)? / self.scale)?;
-        let probabilities = softmax(&scores, D::Minus1).tap_with(Tap::new("attn").role(Role::Attention).dims("b h s t"))?;
-        let context = probabilities.matmul(&v)?.transpose(1, 2)?.reshape((batch, tokens, HIDDEN)).tap("attn.context")?;
+        let probabilities = softmax(&scores, D::Minus1)
+            .tap_with(Tap::new("attn").role(Role::Attention).dims("b h s t"))?;
+        let context = probabilities
+            .matmul(&v)?
+            .transpose(1, 2)?
+            .reshape((batch, tokens, HIDDEN))
+            .tap("attn.context")?;
         self.output.forward(&context)
     }
 }
@@ -51,7 +74,11 @@ struct Layer {
 
 impl Layer {
     fn load(vb: VarBuilder<'_>, fault: Option<Fault>) -> Result<Self> {
-        let epsilon = if fault == Some(Fault::Epsilon) { 1e-2 } else { EPSILON };
+        let epsilon = if fault == Some(Fault::Epsilon) {
+            1e-2
+        } else {
+            EPSILON
+        };
         Ok(Self {
             norm1: layer_norm(HIDDEN, EPSILON, vb.pp("norm1"))?,
             attn: Attention::load(vb.pp("attn"), fault)?,
@@ -81,7 +108,12 @@ pub struct Model {
 
 impl Model {
     pub fn load(vb: VarBuilder<'_>, fault: Option<Fault>) -> Result<Self> {
-        let layer = |layer: usize| Layer::load(vb.pp(format!("layers.{layer}")), fault.filter(|_| layer == 1));
+        let layer = |layer: usize| {
+            Layer::load(
+                vb.pp(format!("layers.{layer}")),
+                fault.filter(|_| layer == 1),
+            )
+        };
         Ok(Self {
             embed: embedding(VOCABULARY, HIDDEN, vb.pp("embed"))?,
             layers: (0..LAYERS).map(layer).collect::<Result<_>>()?,
@@ -113,7 +145,10 @@ pub fn weights() -> Result<HashMap<String, Tensor>> {
     };
     let mut linear = |path: String, inputs: usize, outputs: usize| {
         let (weight, bias) = (format!("{path}.weight"), format!("{path}.bias"));
-        let values = (weights::values(&weight, inputs * outputs, inputs), weights::values(&bias, outputs, inputs));
+        let values = (
+            weights::values(&weight, inputs * outputs, inputs),
+            weights::values(&bias, outputs, inputs),
+        );
         put(weight, values.0, &[outputs, inputs])?;
         put(bias, values.1, &[outputs])
     };
@@ -125,15 +160,27 @@ pub fn weights() -> Result<HashMap<String, Tensor>> {
         linear(format!("layers.{layer}.mlp.down"), MLP, HIDDEN)?;
     }
     linear("head".to_owned(), HIDDEN, VOCABULARY)?;
-    let norms = (0..LAYERS).flat_map(|layer| [format!("layers.{layer}.norm1"), format!("layers.{layer}.norm2")]);
+    let norms = (0..LAYERS).flat_map(|layer| {
+        [
+            format!("layers.{layer}.norm1"),
+            format!("layers.{layer}.norm2"),
+        ]
+    });
     for norm in norms.chain(["norm".to_owned()]) {
         let (weight, bias) = (format!("{norm}.weight"), format!("{norm}.bias"));
-        let values = (weights::near_one(&weight, HIDDEN), weights::values(&bias, HIDDEN, HIDDEN));
+        let values = (
+            weights::near_one(&weight, HIDDEN),
+            weights::values(&bias, HIDDEN, HIDDEN),
+        );
         put(weight, values.0, &[HIDDEN])?;
         put(bias, values.1, &[HIDDEN])?;
     }
     let embed = "embed.weight";
-    put(embed.to_owned(), weights::values(embed, VOCABULARY * HIDDEN, 3), &[VOCABULARY, HIDDEN])?;
+    put(
+        embed.to_owned(),
+        weights::values(embed, VOCABULARY * HIDDEN, 3),
+        &[VOCABULARY, HIDDEN],
+    )?;
     Ok(all)
 }
 

@@ -32,8 +32,21 @@ impl std::str::FromStr for Fault {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = [("gelu", Self::TanhGelu), ("epsilon", Self::Epsilon), ("scale", Self::NoScale), ("query-key", Self::QueryKey)];
-        let found = known.iter().find(|(known, _)| *known == name).map(|(_, fault)| *fault);
-        found.ok_or_else(|| format!("no fault is called `{name}`: {}", known.map(|(name, _)| name).join(", ")))
+        let known = [
+            ("gelu", Self::TanhGelu),
+            ("epsilon", Self::Epsilon),
+            ("scale", Self::NoScale),
+            ("query-key", Self::QueryKey),
+        ];
+        let found = known
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, fault)| *fault);
+        found.ok_or_else(|| {
+            format!(
+                "no fault is called `{name}`: {}",
+                known.map(|(name, _)| name).join(", ")
+            )
+        })
     }
 }

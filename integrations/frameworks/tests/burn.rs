@@ -12,7 +12,10 @@ fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
 }
 
 fn le(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }
 
 #[test]
@@ -55,11 +58,24 @@ fn every_operation_is_recorded_and_gives_what_the_model_gives() {
     capture::record_ops(&model, |model, device| model.forward(model::tokens(device))).unwrap();
     recorder.finish().unwrap();
     let source = open(folder.path());
-    assert_eq!(bytes(&*source, "head"), le(&direct), "the operations, one by one, give the same bits");
+    assert_eq!(
+        bytes(&*source, "head"),
+        le(&direct),
+        "the operations, one by one, give the same bits"
+    );
 
     let tensors = &source.listing().tensors;
-    let of_role = |role: &str| tensors.iter().filter(|tensor| tensor.meta.as_ref().unwrap()["role"] == role).count();
-    assert!(of_role("op") > 20 && of_role("param") == 37, "{:?}", names(&*source));
+    let of_role = |role: &str| {
+        tensors
+            .iter()
+            .filter(|tensor| tensor.meta.as_ref().unwrap()["role"] == role)
+            .count()
+    };
+    assert!(
+        of_role("op") > 20 && of_role("param") == 37,
+        "{:?}",
+        names(&*source)
+    );
     // Data flow reaches from the output back to the tokens, through every operation.
     let mut reached: Vec<String> = vec!["head".to_owned()];
     let mut at = 0;
@@ -71,8 +87,16 @@ fn every_operation_is_recorded_and_gives_what_the_model_gives() {
         }
         at += 1;
     }
-    for name in ["layers.0", "layers.0.attn.query", "embed.weight", "model.in"] {
-        assert!(reached.iter().any(|known| known == name), "{name} is not upstream of head: {reached:?}");
+    for name in [
+        "layers.0",
+        "layers.0.attn.query",
+        "embed.weight",
+        "model.in",
+    ] {
+        assert!(
+            reached.iter().any(|known| known == name),
+            "{name} is not upstream of head: {reached:?}"
+        );
     }
     assert!(meta(&*source, "head")["dur"].is_u64());
 }
@@ -91,7 +115,13 @@ fn gradients_are_named_by_their_weights() {
     let source = open(folder.path());
     let recorded = bytes(&*source, "layers.0.attn.query.weight.param_grad");
     assert!(recorded.iter().any(|byte| *byte != 0));
-    assert_eq!(names(&*source).iter().filter(|name| name.ends_with(".param_grad")).count(), 37);
+    assert_eq!(
+        names(&*source)
+            .iter()
+            .filter(|name| name.ends_with(".param_grad"))
+            .count(),
+        37
+    );
 }
 
 #[test]

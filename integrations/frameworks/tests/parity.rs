@@ -37,11 +37,25 @@ fn burn_against_candle(fault: Option<Fault>) -> Report {
 #[test]
 fn candle_and_burn_agree_to_rounding() {
     let report = burn_against_candle(None);
-    assert_eq!((&report.only_reference[..], &report.only_candidate[..]), (&[][..], &[][..]));
-    assert_eq!(report.pairs.len(), 29, "embed, thirteen of each of two layers, norm and head");
+    assert_eq!(
+        (&report.only_reference[..], &report.only_candidate[..]),
+        (&[][..], &[][..])
+    );
+    assert_eq!(
+        report.pairs.len(),
+        29,
+        "embed, thirteen of each of two layers, norm and head"
+    );
     assert_eq!(report.verdict(), Overall::Agree);
-    let rounding = report.pairs.iter().filter(|pair| pair.verdict == Verdict::Rounding).count();
-    assert!(rounding > 15, "two frameworks do not round alike, {rounding} pairs differ");
+    let rounding = report
+        .pairs
+        .iter()
+        .filter(|pair| pair.verdict == Verdict::Rounding)
+        .count();
+    assert!(
+        rounding > 15,
+        "two frameworks do not round alike, {rounding} pairs differ"
+    );
 }
 
 #[test]
@@ -53,10 +67,17 @@ fn a_fault_in_one_of_them_is_found_where_it_is_with_its_cause() {
         (Fault::QueryKey, "layers.1.attn.query", "swapped"),
     ] {
         let report = burn_against_candle(Some(fault));
-        let first = report.first_divergence().unwrap_or_else(|| panic!("{fault:?} is not found"));
+        let first = report
+            .first_divergence()
+            .unwrap_or_else(|| panic!("{fault:?} is not found"));
         let pair = &report.pairs[first];
         assert_eq!(pair.name, place, "{fault:?}");
-        assert_eq!(pair.causes.first().map(|cause| cause.kind), Some(kind), "{fault:?}: {:?}", pair.causes);
+        assert_eq!(
+            pair.causes.first().map(|cause| cause.kind),
+            Some(kind),
+            "{fault:?}: {:?}",
+            pair.causes
+        );
     }
 }
 
@@ -67,8 +88,14 @@ fn every_operation_of_burn_agrees_with_what_candle_recorded_under_the_same_names
     let (candle, burn) = (folder.path().join("candle"), folder.path().join("burn"));
     record_candle(&candle, None);
     let model = burn_model::model(&Device::flex());
-    let recorder = Recorder::to(&burn).without(&[Role::Op, Role::Weight, Role::Input]).start().unwrap();
-    record_ops(&model, |model, device| model.forward(burn_model::tokens(device))).unwrap();
+    let recorder = Recorder::to(&burn)
+        .without(&[Role::Op, Role::Weight, Role::Input])
+        .start()
+        .unwrap();
+    record_ops(&model, |model, device| {
+        model.forward(burn_model::tokens(device))
+    })
+    .unwrap();
     recorder.finish().unwrap();
     let report = compare(&*open(&burn), &*open(&candle));
     assert_eq!(report.verdict(), Overall::Agree);

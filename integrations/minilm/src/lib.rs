@@ -28,10 +28,24 @@ fn minimum(dtype: DType) -> f32 {
 }
 
 /// One forward pass, with the model's inputs and output recorded.
-pub fn forward(model: &bert::BertModel, input_ids: &Tensor, attention_mask: &Tensor) -> Result<Tensor> {
-    Tap::new("").role(Role::Input).arg("input_ids").record(input_ids)?;
-    Tap::new("").role(Role::Input).arg("attention_mask").record(attention_mask)?;
+pub fn forward(
+    model: &bert::BertModel,
+    input_ids: &Tensor,
+    attention_mask: &Tensor,
+) -> Result<Tensor> {
+    Tap::new("")
+        .role(Role::Input)
+        .arg("input_ids")
+        .record(input_ids)?;
+    Tap::new("")
+        .role(Role::Input)
+        .arg("attention_mask")
+        .record(attention_mask)?;
     let output = model.forward(input_ids, &input_ids.zeros_like()?, Some(attention_mask))?;
-    Tap::new("").role(Role::Output).arg("last_hidden_state").from(&output).record(&output)?;
+    Tap::new("")
+        .role(Role::Output)
+        .arg("last_hidden_state")
+        .from(&output)
+        .record(&output)?;
     Ok(output)
 }

@@ -22,7 +22,8 @@ struct Arguments {
 }
 
 fn arguments() -> Result<Arguments, Box<dyn Error>> {
-    let (mut weights, mut inputs, mut out, mut dtype, mut fixed) = (None, None, None, DType::F32, false);
+    let (mut weights, mut inputs, mut out, mut dtype, mut fixed) =
+        (None, None, None, DType::F32, false);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
@@ -30,7 +31,11 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
             "--weights" => weights = Some(value()?.into()),
             "--inputs" => inputs = Some(value()?.into()),
             "--out" => out = Some(value()?.into()),
-            "--dtype" => dtype = value()?.parse().map_err(|error| format!("--dtype: {error}"))?,
+            "--dtype" => {
+                dtype = value()?
+                    .parse()
+                    .map_err(|error| format!("--dtype: {error}"))?
+            }
             "--fixed" => fixed = true,
             other => {
                 return Err(
@@ -50,24 +55,50 @@ fn arguments() -> Result<Arguments, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Arguments { weights, inputs, out, dtype, fixed } = arguments()?;
+    let Arguments {
+        weights,
+        inputs,
+        out,
+        dtype,
+        fixed,
+    } = arguments()?;
     let inputs: Inputs = serde_json::from_slice(&fs::read(inputs)?)?;
     let config: bert::Config = serde_json::from_slice(&fs::read(weights.join("config.json"))?)?;
     let device = Device::Cpu;
-    let vb = VarBuilder::from_buffered_safetensors(fs::read(weights.join("model.safetensors"))?, dtype, &device)?;
+    let vb = VarBuilder::from_buffered_safetensors(
+        fs::read(weights.join("model.safetensors"))?,
+        dtype,
+        &device,
+    )?;
     let ids = Tensor::new(inputs.input_ids, &device)?;
     let mask = Tensor::new(inputs.attention_mask, &device)?;
     fix_the_mask(fixed);
 
-    let label = format!("candle {}{}", dtype.as_str(), if fixed { ", mask fixed" } else { "" });
-    let recorder =
-        Recorder::to(&out).label(label).model("all-MiniLM-L6-v2").framework(capture::FRAMEWORK.0, "0.11.1").overwrite().start()?;
+    let label = format!(
+        "candle {}{}",
+        dtype.as_str(),
+        if fixed { ", mask fixed" } else { "" }
+    );
+    let recorder = Recorder::to(&out)
+        .label(label)
+        .model("all-MiniLM-L6-v2")
+        .framework(capture::FRAMEWORK.0, "0.11.1")
+        .overwrite()
+        .start()?;
     let model = bert::BertModel::load(vb, &config)?;
     let output = forward(&model, &ids, &mask)?;
     let summary = recorder.finish()?;
 
-    let values = output.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+    let values = output
+        .to_dtype(DType::F32)?
+        .flatten_all()?
+        .to_vec1::<f32>()?;
     let nan = values.iter().filter(|value| value.is_nan()).count();
-    println!("{}: {} tensors; the output has {} values, {nan} of them NaN", out.display(), summary.records, values.len());
+    println!(
+        "{}: {} tensors; the output has {} values, {nan} of them NaN",
+        out.display(),
+        summary.records,
+        values.len()
+    );
     Ok(())
 }

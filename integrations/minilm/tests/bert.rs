@@ -28,18 +28,34 @@ const CONFIG: &str = r#"{"vocab_size": 50, "hidden_size": 32, "num_hidden_layers
 struct Weights(Mutex<HashMap<String, Tensor>>);
 
 impl candle_nn::var_builder::SimpleBackend for Weights {
-    fn get(&self, shape: candle::Shape, name: &str, _: candle_nn::Init, dtype: DType, device: &Device) -> candle::Result<Tensor> {
+    fn get(
+        &self,
+        shape: candle::Shape,
+        name: &str,
+        _: candle_nn::Init,
+        dtype: DType,
+        device: &Device,
+    ) -> candle::Result<Tensor> {
         let mut known = self.0.lock().unwrap();
         if !known.contains_key(name) {
-            let mut state = name.bytes().fold(7u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3) | 1);
-            let norm = if name.ends_with("LayerNorm.weight") { 1.0 } else { 0.0 };
+            let mut state = name.bytes().fold(7u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3) | 1
+            });
+            let norm = if name.ends_with("LayerNorm.weight") {
+                1.0
+            } else {
+                0.0
+            };
             let values = (0..shape.elem_count()).map(|_| {
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
                 ((state >> 40) as f32 / (1u32 << 23) as f32 - 1.0) * 0.3 + norm
             });
-            known.insert(name.to_owned(), Tensor::from_iter(values, device)?.reshape(shape)?);
+            known.insert(
+                name.to_owned(),
+                Tensor::from_iter(values, device)?.reshape(shape)?,
+            );
         }
         known[name].to_dtype(dtype)
     }
@@ -64,7 +80,13 @@ fn inputs() -> (Tensor, Tensor) {
 }
 
 fn values(tensor: &Tensor) -> Vec<f32> {
-    tensor.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+    tensor
+        .to_dtype(DType::F32)
+        .unwrap()
+        .flatten_all()
+        .unwrap()
+        .to_vec1()
+        .unwrap()
 }
 
 fn record(run: &Path, dtype: DType, fixed: bool) -> Tensor {
@@ -79,13 +101,24 @@ fn record(run: &Path, dtype: DType, fixed: bool) -> Tensor {
 }
 
 fn open(run: &Path) -> Box<dyn TensorSource> {
-    let options = OpenOptions { limits: Limits::default(), cache: Arc::new(Cache::new(std::env::temp_dir(), 1 << 30)), raw: None };
+    let options = OpenOptions {
+        limits: Limits::default(),
+        cache: Arc::new(Cache::new(std::env::temp_dir(), 1 << 30)),
+        raw: None,
+    };
     twinscope_formats::open(run, &options).unwrap()
 }
 
 fn compare(reference: &Path, candidate: &Path) -> Report {
     let (reference, candidate) = (open(reference), open(candidate));
-    twinscope_compare::compare(&Side::new(&*reference), &Side::new(&*candidate), &Settings::default(), None, &()).unwrap()
+    twinscope_compare::compare(
+        &Side::new(&*reference),
+        &Side::new(&*candidate),
+        &Settings::default(),
+        None,
+        &(),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -96,9 +129,16 @@ fn the_instrumented_model_gives_the_bits_of_the_released_one() {
     let (ids, mask) = inputs();
     for dtype in [DType::F32, DType::BF16] {
         let model = released::BertModel::load(weights(dtype), &config).unwrap();
-        let plain = model.forward(&ids, &ids.zeros_like().unwrap(), Some(&mask)).unwrap();
+        let plain = model
+            .forward(&ids, &ids.zeros_like().unwrap(), Some(&mask))
+            .unwrap();
         let recorded = record(&folder.path().join(dtype.as_str()), dtype, false);
-        let bits = |tensor: &Tensor| values(tensor).iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        let bits = |tensor: &Tensor| {
+            values(tensor)
+                .iter()
+                .map(|value| value.to_bits())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(bits(&plain), bits(&recorded), "{dtype:?}");
     }
 }
@@ -108,16 +148,31 @@ fn bf16_returns_nan_and_the_first_producer_is_the_minimum_of_the_mask() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let (f32, bf16) = (folder.path().join("f32"), folder.path().join("bf16"));
-    assert!(values(&record(&f32, DType::F32, false)).iter().all(|value| value.is_finite()));
     assert!(
-        values(&record(&bf16, DType::BF16, false)).iter().all(|value| value.is_nan()),
+        values(&record(&f32, DType::F32, false))
+            .iter()
+            .all(|value| value.is_finite())
+    );
+    assert!(
+        values(&record(&bf16, DType::BF16, false))
+            .iter()
+            .all(|value| value.is_nan()),
         "candle-transformers 0.11.1 returns NaN in bf16"
     );
     let report = compare(&f32, &bf16);
     let first = &report.pairs[report.first_divergence().unwrap()];
     assert_eq!(first.name, "attention_mask.minimum");
-    assert_eq!(first.causes.first().map(|cause| cause.kind), Some("nonfinite"), "{:?}", first.causes);
-    assert_eq!(report.divergences().len(), 1, "everything after it is inherited");
+    assert_eq!(
+        first.causes.first().map(|cause| cause.kind),
+        Some("nonfinite"),
+        "{:?}",
+        first.causes
+    );
+    assert_eq!(
+        report.divergences().len(),
+        1,
+        "everything after it is inherited"
+    );
     assert!(report.only_reference.is_empty() && report.only_candidate.is_empty());
 }
 
@@ -127,7 +182,11 @@ fn with_the_lowest_number_of_the_dtype_bf16_agrees_to_rounding() {
     let folder = tempfile::tempdir().unwrap();
     let (f32, bf16) = (folder.path().join("f32"), folder.path().join("bf16"));
     record(&f32, DType::F32, true);
-    assert!(values(&record(&bf16, DType::BF16, true)).iter().all(|value| value.is_finite()));
+    assert!(
+        values(&record(&bf16, DType::BF16, true))
+            .iter()
+            .all(|value| value.is_finite())
+    );
     assert_eq!(compare(&f32, &bf16).verdict(), Overall::Agree);
 }
 
@@ -140,7 +199,15 @@ fn weights_are_recorded_under_their_names() {
     bert::BertModel::load(capture::weights(weights(DType::F32)), &config).unwrap();
     recorder.finish().unwrap();
     let source = open(folder.path());
-    let names: Vec<&str> = source.listing().tensors.iter().map(|tensor| tensor.name.as_str()).collect();
-    assert!(names.contains(&"encoder.layer.1.attention.self.query.weight"), "{names:?}");
+    let names: Vec<&str> = source
+        .listing()
+        .tensors
+        .iter()
+        .map(|tensor| tensor.name.as_str())
+        .collect();
+    assert!(
+        names.contains(&"encoder.layer.1.attention.self.query.weight"),
+        "{names:?}"
+    );
     assert_eq!(names.len(), 5 + 2 * 16);
 }

@@ -19,8 +19,17 @@ pub(super) struct Index {
 impl Index {
     pub(super) fn create(folder: &Path) -> Result<Self, CaptureError> {
         let path = folder.join("index.jsonl");
-        let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(|error| CaptureError::io(&path, &error, 0))?;
-        Ok(Self { file, path, len: 0, torn: false })
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(|error| CaptureError::io(&path, &error, 0))?;
+        Ok(Self {
+            file,
+            path,
+            len: 0,
+            torn: false,
+        })
     }
 
     /// One write call a line: a process that is killed leaves whole lines, or one half at the very end.
@@ -46,6 +55,8 @@ impl Index {
     }
 
     pub(super) fn sync(&self) -> Result<(), CaptureError> {
-        self.file.sync_data().map_err(|error| CaptureError::io(&self.path, &error, 0))
+        self.file
+            .sync_data()
+            .map_err(|error| CaptureError::io(&self.path, &error, 0))
     }
 }

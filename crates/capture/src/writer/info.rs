@@ -25,19 +25,35 @@ pub struct Rank {
 impl Rank {
     /// One process of one.
     pub fn single() -> Self {
-        Self { world_size: Some(1), ..Self::default() }
+        Self {
+            world_size: Some(1),
+            ..Self::default()
+        }
     }
 
     pub fn new(number: u64, world_size: u64) -> Self {
-        Self { number, world_size: Some(world_size), ..Self::default() }
+        Self {
+            number,
+            world_size: Some(world_size),
+            ..Self::default()
+        }
     }
 
     /// What `torchrun`, SLURM and Open MPI tell their processes: `RANK` and `WORLD_SIZE`, or their own names for it. A single process when nobody does.
     pub fn from_env() -> Result<Self, CaptureError> {
         let number = first_number(&["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"])?;
-        let size = first_number(&["WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])?;
+        let size = first_number(&[
+            "WORLD_SIZE",
+            "SLURM_NTASKS",
+            "OMPI_COMM_WORLD_SIZE",
+            "PMI_SIZE",
+        ])?;
         Ok(match number {
-            Some(number) => Self { number, world_size: size, ..Self::default() },
+            Some(number) => Self {
+                number,
+                world_size: size,
+                ..Self::default()
+            },
             None => Self::single(),
         })
     }
@@ -48,7 +64,10 @@ fn first_number(names: &[&str]) -> Result<Option<u64>, CaptureError> {
         if let Ok(value) = env::var(name) {
             // Five digits name the folder; more is no rank but an accident.
             let number = value.trim().parse().ok().filter(|number| *number <= 99_999);
-            return number.map(Some).ok_or_else(|| CaptureError::Rank { name: (*name).to_owned(), value });
+            return number.map(Some).ok_or_else(|| CaptureError::Rank {
+                name: (*name).to_owned(),
+                value,
+            });
         }
     }
     Ok(None)
@@ -69,7 +88,10 @@ pub struct RunInfo {
 
 impl RunInfo {
     pub(super) fn write(&self, run: &Path, rank: &Rank) -> Result<(), CaptureError> {
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let created = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos() as u64;
         let mut about = json!({
             "format": "twinscope-run",
             "version": VERSION,
@@ -91,7 +113,12 @@ impl RunInfo {
             }
         };
         maybe("label", self.label.as_deref().map(Value::from));
-        maybe("framework", self.framework.as_ref().map(|(name, version)| json!({"name": name, "version": version})));
+        maybe(
+            "framework",
+            self.framework
+                .as_ref()
+                .map(|(name, version)| json!({"name": name, "version": version})),
+        );
         maybe("model", self.model.as_deref().map(Value::from));
         maybe("git", self.git.as_deref().map(Value::from));
         maybe("world_size", rank.world_size.map(Value::from));
@@ -118,18 +145,27 @@ impl Rank {
 }
 
 fn pairs(pairs: &[(String, u64)]) -> Value {
-    Value::Object(pairs.iter().map(|(key, value)| (key.clone(), (*value).into())).collect())
+    Value::Object(
+        pairs
+            .iter()
+            .map(|(key, value)| (key.clone(), (*value).into()))
+            .collect(),
+    )
 }
 
 /// Under another name first: a reader sees the whole file or none.
 fn write_whole(path: &Path, value: &Value) -> Result<(), CaptureError> {
     let text = format!("{value}\n");
     let draft = path.with_extension(format!("json.{}", std::process::id()));
-    fs::write(&draft, &text).and_then(|()| fs::rename(&draft, path)).map_err(|error| CaptureError::io(path, &error, text.len() as u64))
+    fs::write(&draft, &text)
+        .and_then(|()| fs::rename(&draft, path))
+        .map_err(|error| CaptureError::io(path, &error, text.len() as u64))
 }
 
 fn host() -> Option<String> {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| env::var("HOSTNAME").ok())?;
+    let name = fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| env::var("HOSTNAME").ok())?;
     Some(name.trim().to_owned())
 }
 
@@ -138,10 +174,22 @@ fn random_id() -> String {
     // std seeds each RandomState from the operating system.
     let word = || {
         let mut hasher = RandomState::new().build_hasher();
-        hasher.write_u128(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos());
+        hasher.write_u128(
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_nanos(),
+        );
         hasher.write_u32(std::process::id());
         hasher.finish()
     };
     let (high, low) = (word() & !0xf000 | 0x4000, word() & !(3 << 62) | 1 << 63);
-    format!("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, high >> 16 & 0xffff, high & 0xffff, low >> 48, low & 0xffff_ffff_ffff)
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    )
 }

@@ -12,7 +12,10 @@ pub(super) struct Line {
 impl Line {
     /// A line of this kind.
     pub(super) fn new(kind: &str) -> Self {
-        let mut line = Self { text: Vec::with_capacity(512), keys: Vec::with_capacity(24) };
+        let mut line = Self {
+            text: Vec::with_capacity(512),
+            keys: Vec::with_capacity(24),
+        };
         line.text.push(b'{');
         line.text("k", kind);
         line
@@ -86,7 +89,10 @@ pub(super) fn quote(text: &mut Vec<u8>, value: &str) {
 pub(super) fn list(text: &mut Vec<u8>, values: &[u64]) {
     text.push(b'[');
     for (at, value) in values.iter().enumerate() {
-        write(text, format_args!("{}{value}", if at == 0 { "" } else { "," }));
+        write(
+            text,
+            format_args!("{}{value}", if at == 0 { "" } else { "," }),
+        );
     }
     text.push(b']');
 }

@@ -25,8 +25,16 @@ pub enum Role {
 }
 
 impl Role {
-    pub const ALL: [Role; 8] =
-        [Role::Input, Role::Output, Role::Weight, Role::Gradient, Role::WeightGradient, Role::Attention, Role::Op, Role::Tap];
+    pub const ALL: [Role; 8] = [
+        Role::Input,
+        Role::Output,
+        Role::Weight,
+        Role::Gradient,
+        Role::WeightGradient,
+        Role::Attention,
+        Role::Op,
+        Role::Tap,
+    ];
 
     /// The word in the index.
     pub fn name(self) -> &'static str {
@@ -120,31 +128,52 @@ impl Record {
     }
 
     pub fn arg(self, arg: impl Into<String>) -> Self {
-        Self { arg: arg.into(), ..self }
+        Self {
+            arg: arg.into(),
+            ..self
+        }
     }
 
     pub fn call(self, call: u64) -> Self {
-        Self { call: Some(call), ..self }
+        Self {
+            call: Some(call),
+            ..self
+        }
     }
 
     pub fn phase(self, phase: Phase) -> Self {
-        Self { phase: Some(phase), ..self }
+        Self {
+            phase: Some(phase),
+            ..self
+        }
     }
 
     pub fn class(self, class: impl Into<String>) -> Self {
-        Self { class: Some(class.into()), ..self }
+        Self {
+            class: Some(class.into()),
+            ..self
+        }
     }
 
     pub fn op(self, op: impl Into<String>) -> Self {
-        Self { op: Some(op.into()), ..self }
+        Self {
+            op: Some(op.into()),
+            ..self
+        }
     }
 
     pub fn dims(self, dims: impl Into<String>) -> Self {
-        Self { dims: Some(dims.into()), ..self }
+        Self {
+            dims: Some(dims.into()),
+            ..self
+        }
     }
 
     pub fn inputs(self, inputs: impl Into<Vec<u64>>) -> Self {
-        Self { inputs: inputs.into(), ..self }
+        Self {
+            inputs: inputs.into(),
+            ..self
+        }
     }
 
     /// Its index line, without where its bytes are and without what is to be kept besides.

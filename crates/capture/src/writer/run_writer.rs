@@ -65,7 +65,10 @@ impl MemorySample {
             ("allocated", self.allocated),
             ("allocations", self.allocations),
         ];
-        fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.into()))).collect()
+        fields
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), value?.into())))
+            .collect()
     }
 }
 
@@ -140,7 +143,10 @@ impl RunWriter {
             step: 0,
             sync: SyncPolicy::Never,
             too_large: None,
-            summary: Summary { run: run.to_owned(), ..Summary::default() },
+            summary: Summary {
+                run: run.to_owned(),
+                ..Summary::default()
+            },
             ended: false,
         })
     }
@@ -150,9 +156,12 @@ impl RunWriter {
         let folder = run.join(format!("rank-{:05}", rank.number));
         for file in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let name = file.file_name().to_string_lossy().into_owned();
-            let ours = name == "index.jsonl" || name == "rank.json" || name.starts_with("seg-") && name.ends_with(".safetensors");
+            let ours = name == "index.jsonl"
+                || name == "rank.json"
+                || name.starts_with("seg-") && name.ends_with(".safetensors");
             if ours {
-                fs::remove_file(file.path()).map_err(|error| CaptureError::io(&file.path(), &error, 0))?;
+                fs::remove_file(file.path())
+                    .map_err(|error| CaptureError::io(&file.path(), &error, 0))?;
             }
         }
         Ok(())
@@ -177,12 +186,23 @@ impl RunWriter {
     }
 
     /// The same with a number that was given out before: it must be larger than every one so far.
-    pub fn tensor_numbered(&mut self, i: u64, record: &Record, values: &[u8]) -> Result<(), CaptureError> {
+    pub fn tensor_numbered(
+        &mut self,
+        i: u64,
+        record: &Record,
+        values: &[u8],
+    ) -> Result<(), CaptureError> {
         self.tensor_hashed(i, record, values, hash_of(values))
     }
 
     /// The same when somebody else had the time to hash the values.
-    pub(crate) fn tensor_hashed(&mut self, i: u64, record: &Record, values: &[u8], hash: u128) -> Result<(), CaptureError> {
+    pub(crate) fn tensor_hashed(
+        &mut self,
+        i: u64,
+        record: &Record,
+        values: &[u8],
+        hash: u128,
+    ) -> Result<(), CaptureError> {
         check_length(record, values)?;
         let mut line = self.begin(i, record)?;
         let len = values.len() as u64;
@@ -213,7 +233,12 @@ impl RunWriter {
     }
 
     /// Says that there was a tensor, and why its values are not here.
-    pub fn tensor_without_values(&mut self, i: Option<u64>, record: &Record, why: &str) -> Result<(), CaptureError> {
+    pub fn tensor_without_values(
+        &mut self,
+        i: Option<u64>,
+        record: &Record,
+        why: &str,
+    ) -> Result<(), CaptureError> {
         let mut line = self.begin(i.unwrap_or(self.next), record)?;
         line.text("err", why);
         self.summary.dropped += 1;
@@ -292,7 +317,13 @@ impl RunWriter {
             return Ok(());
         }
         let closed = self.segment.take().map_or(Ok(()), Segment::close);
-        let Summary { records, bytes, dropped, error, .. } = &self.summary;
+        let Summary {
+            records,
+            bytes,
+            dropped,
+            error,
+            ..
+        } = &self.summary;
         let mut line = Line::new("end");
         line.number("n", *records);
         line.number("bytes", *bytes);
@@ -305,33 +336,67 @@ impl RunWriter {
 
     fn begin(&mut self, i: u64, record: &Record) -> Result<Line, CaptureError> {
         if i < self.next {
-            return Err(CaptureError::Order { i, last: self.next - 1 });
+            return Err(CaptureError::Order {
+                i,
+                last: self.next - 1,
+            });
         }
         self.next = i + 1;
         // An operation is told from others of its module by what it does.
-        let op = record.op.as_deref().filter(|_| record.role == Role::Op).unwrap_or_default();
-        let seen = self.calls.entry((format!("{}\0{op}", record.name), record.role.name(), record.arg.clone())).or_default();
+        let op = record
+            .op
+            .as_deref()
+            .filter(|_| record.role == Role::Op)
+            .unwrap_or_default();
+        let seen = self
+            .calls
+            .entry((
+                format!("{}\0{op}", record.name),
+                record.role.name(),
+                record.arg.clone(),
+            ))
+            .or_default();
         let call = record.call.unwrap_or(*seen);
         *seen = call + 1;
         Ok(record.line(i, call, self.step))
     }
 
-    fn payload(&mut self, i: u64, record: &Record, values: &[u8]) -> Result<(u64, u64, u64), CaptureError> {
+    fn payload(
+        &mut self,
+        i: u64,
+        record: &Record,
+        values: &[u8],
+    ) -> Result<(u64, u64, u64), CaptureError> {
         let len = values.len() as u64;
         if let Some(limit) = self.too_large.filter(|limit| len >= *limit) {
             let what = format!("{limit} bytes did not fit before");
-            return Err(CaptureError::Full { path: self.folder.clone(), needed: len, what });
+            return Err(CaptureError::Full {
+                path: self.folder.clone(),
+                needed: len,
+                what,
+            });
         }
-        let full = |segment: &Segment| segment.len() > 0 && segment.len() + len > self.segment_bytes || segment.header_is_full();
+        let full = |segment: &Segment| {
+            segment.len() > 0 && segment.len() + len > self.segment_bytes
+                || segment.header_is_full()
+        };
         if self.segment.as_ref().is_some_and(full) {
-            self.segment.take().expect("it was just looked at").close()?;
+            self.segment
+                .take()
+                .expect("it was just looked at")
+                .close()?;
         }
         if self.segment.is_none() {
             self.segment = Some(Segment::create(&self.folder, self.segments)?);
             self.segments += 1;
         }
         let segment = self.segment.as_mut().expect("it was just made");
-        let key = Key { i, name: &record.name, role: record.role.name(), arg: &record.arg };
+        let key = Key {
+            i,
+            name: &record.name,
+            role: record.role.name(),
+            arg: &record.arg,
+        };
         let written = segment.append(&key, record.dtype, &record.shape, values);
         if let Err(CaptureError::Full { .. }) = written {
             self.too_large = Some(len);
@@ -362,7 +427,10 @@ pub(crate) fn hash_of(values: &[u8]) -> u128 {
 
 fn check_length(record: &Record, values: &[u8]) -> Result<(), CaptureError> {
     let shape = || record.shape.dims().to_vec();
-    let bytes = record.shape.elements().and_then(|elements| record.dtype.byte_len(elements));
+    let bytes = record
+        .shape
+        .elements()
+        .and_then(|elements| record.dtype.byte_len(elements));
     match bytes {
         Some(expected) if expected == values.len() as u64 => Ok(()),
         Some(expected) => Err(CaptureError::Length {
@@ -372,6 +440,9 @@ fn check_length(record: &Record, values: &[u8]) -> Result<(), CaptureError> {
             expected,
             found: values.len() as u64,
         }),
-        None => Err(CaptureError::Shape { name: record.name.clone(), shape: shape() }),
+        None => Err(CaptureError::Shape {
+            name: record.name.clone(),
+            shape: shape(),
+        }),
     }
 }

@@ -41,7 +41,11 @@ impl Segment {
     pub(super) fn create(folder: &Path, number: u64) -> Result<Self, CaptureError> {
         let path = folder.join(format!("seg-{number:05}.safetensors"));
         let open = || {
-            let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(&path)?;
             let mut head = vec![b' '; 8 + HEADER];
             head[..8].copy_from_slice(&(HEADER as u64).to_le_bytes());
             head[8..10].copy_from_slice(b"{}");
@@ -53,7 +57,13 @@ impl Segment {
             let _ = std::fs::remove_file(&path);
             CaptureError::io(&path, &error, HEADER as u64)
         })?;
-        Ok(Self { file, path, len: 0, header: vec![b'{'], torn: false })
+        Ok(Self {
+            file,
+            path,
+            len: 0,
+            header: vec![b'{'],
+            torn: false,
+        })
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -65,7 +75,13 @@ impl Segment {
     }
 
     /// Appends the data whole, or leaves the segment as it was.
-    pub(super) fn append(&mut self, key: &Key<'_>, dtype: DType, shape: &Shape, data: &[u8]) -> Result<(u64, u64), CaptureError> {
+    pub(super) fn append(
+        &mut self,
+        key: &Key<'_>,
+        dtype: DType,
+        shape: &Shape,
+        data: &[u8],
+    ) -> Result<(u64, u64), CaptureError> {
         let (begin, end) = (self.len, self.len + data.len() as u64);
         let pad = (ALIGN - end % ALIGN) % ALIGN;
         let written = self.restore().and_then(|()| {
@@ -80,7 +96,13 @@ impl Segment {
         }
         self.list(&key.text(), dtype, shape, begin, end);
         if pad > 0 {
-            self.list(&format!("__pad.{end}"), DType::U8, &Shape::new([pad]), end, end + pad);
+            self.list(
+                &format!("__pad.{end}"),
+                DType::U8,
+                &Shape::new([pad]),
+                end,
+                end + pad,
+            );
         }
         self.len = end + pad;
         Ok((begin, end))
@@ -119,7 +141,9 @@ impl Segment {
     }
 
     pub(super) fn sync(&self) -> Result<(), CaptureError> {
-        self.file.sync_data().map_err(|error| CaptureError::io(&self.path, &error, 0))
+        self.file
+            .sync_data()
+            .map_err(|error| CaptureError::io(&self.path, &error, 0))
     }
 
     /// Writes the header. A closed segment is never touched again.
@@ -150,6 +174,10 @@ pub(super) struct Key<'a> {
 impl Key<'_> {
     fn text(&self) -> String {
         let Self { i, name, role, arg } = self;
-        if name.len() + arg.len() > LONGEST_KEY { i.to_string() } else { format!("{i}:{name}:{role}:{arg}") }
+        if name.len() + arg.len() > LONGEST_KEY {
+            i.to_string()
+        } else {
+            format!("{i}:{name}:{role}:{arg}")
+        }
     }
 }

@@ -7,31 +7,68 @@ use twinscope_tensor::TensorSource;
 
 pub(crate) fn open(path: &Path) -> Box<dyn TensorSource> {
     let cache = Arc::new(Cache::new(std::env::temp_dir(), 1 << 30));
-    let options = OpenOptions { limits: Limits::default(), cache, raw: None };
-    twinscope_formats::open(path, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    let options = OpenOptions {
+        limits: Limits::default(),
+        cache,
+        raw: None,
+    };
+    twinscope_formats::open(path, &options)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 pub(crate) fn names(source: &dyn TensorSource) -> Vec<&str> {
-    source.listing().tensors.iter().map(|tensor| tensor.name.as_str()).collect()
+    source
+        .listing()
+        .tensors
+        .iter()
+        .map(|tensor| tensor.name.as_str())
+        .collect()
 }
 
 /// The values of the tensor of this name.
 pub(crate) fn bytes(source: &dyn TensorSource, name: &str) -> Vec<u8> {
-    let index = names(source).iter().position(|known| *known == name).unwrap_or_else(|| panic!("no `{name}` in {:?}", names(source)));
+    let index = names(source)
+        .iter()
+        .position(|known| *known == name)
+        .unwrap_or_else(|| panic!("no `{name}` in {:?}", names(source)));
     let view = source.view(index).unwrap();
     view.contiguous().unwrap().to_vec()
 }
 
-pub(crate) fn meta<'a>(source: &'a dyn TensorSource, name: &str) -> &'a serde_json::Map<String, serde_json::Value> {
-    let tensor = source.listing().tensors.iter().find(|tensor| tensor.name == name).unwrap();
+pub(crate) fn meta<'a>(
+    source: &'a dyn TensorSource,
+    name: &str,
+) -> &'a serde_json::Map<String, serde_json::Value> {
+    let tensor = source
+        .listing()
+        .tensors
+        .iter()
+        .find(|tensor| tensor.name == name)
+        .unwrap();
     tensor.meta.as_ref().unwrap()
 }
 
 pub(crate) fn le(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }
 
-pub(crate) fn compare(reference: &dyn TensorSource, candidate: &dyn TensorSource) -> twinscope_compare::Report {
-    let (reference, candidate) = (twinscope_compare::Side::new(reference), twinscope_compare::Side::new(candidate));
-    twinscope_compare::compare(&reference, &candidate, &twinscope_compare::Settings::default(), None, &()).unwrap()
+pub(crate) fn compare(
+    reference: &dyn TensorSource,
+    candidate: &dyn TensorSource,
+) -> twinscope_compare::Report {
+    let (reference, candidate) = (
+        twinscope_compare::Side::new(reference),
+        twinscope_compare::Side::new(candidate),
+    );
+    twinscope_compare::compare(
+        &reference,
+        &candidate,
+        &twinscope_compare::Settings::default(),
+        None,
+        &(),
+    )
+    .unwrap()
 }

@@ -142,14 +142,25 @@ impl Demo {
             self.write_list(&spec, opening.json, out)?;
             return Ok(0);
         }
-        let candidate = self.planted(Spec { dtype: self.candidate_dtype.unwrap_or(spec.dtype), ..spec })?;
-        let reference = Spec { dtype: self.dtype, ..candidate.reference() };
-        let runs = [run(&reference).map_err(refused)?.named("reference"), run(&candidate).map_err(refused)?.named("candidate")];
+        let candidate = self.planted(Spec {
+            dtype: self.candidate_dtype.unwrap_or(spec.dtype),
+            ..spec
+        })?;
+        let reference = Spec {
+            dtype: self.dtype,
+            ..candidate.reference()
+        };
+        let runs = [
+            run(&reference).map_err(refused)?.named("reference"),
+            run(&candidate).map_err(refused)?.named("candidate"),
+        ];
         if let Some(folder) = &self.out {
             let [reference, candidate_run] = runs;
             let paths = [folder.join("reference"), folder.join("candidate")];
             for (run, path) in [&reference, &candidate_run].into_iter().zip(&paths) {
-                run.write(path).map_err(|error| Failure::new(error.to_string()).hint("choose another folder for --out"))?;
+                run.write(path).map_err(|error| {
+                    Failure::new(error.to_string()).hint("choose another folder for --out")
+                })?;
             }
             self.written(&candidate, &paths, opening.json, out)?;
             return Ok(0);
@@ -163,29 +174,78 @@ impl Demo {
             }
             writeln!(out)?;
         }
-        diff::held(runs.map(|run| Arc::new(run) as Arc<dyn TensorSource>), self.all, opening, out)?;
+        diff::held(
+            runs.map(|run| Arc::new(run) as Arc<dyn TensorSource>),
+            self.all,
+            opening,
+            out,
+        )?;
         Ok(0)
     }
 
     /// Writes the runs beside the sessions, where they are found again after a restart, and opens the page on them.
-    fn in_the_page(&self, spec: &Spec, runs: &[twinscope_demo::Run; 2], opening: &Opening, out: &mut dyn Write) -> anyhow::Result<u8> {
-        let names: Vec<String> = spec.faults.iter().map(|planted| format!("{}@{}", planted.fault.name, planted.layer)).collect();
-        let folder = self.listening.state()?.join("demo").join(format!("{}-{}", names.join("+"), random_id(6)?));
+    fn in_the_page(
+        &self,
+        spec: &Spec,
+        runs: &[twinscope_demo::Run; 2],
+        opening: &Opening,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<u8> {
+        let names: Vec<String> = spec
+            .faults
+            .iter()
+            .map(|planted| format!("{}@{}", planted.fault.name, planted.layer))
+            .collect();
+        let folder = self.listening.state()?.join("demo").join(format!(
+            "{}-{}",
+            names.join("+"),
+            random_id(6)?
+        ));
         let paths = ["reference", "candidate"].map(|side| folder.join(side));
         for (run, path) in runs.iter().zip(&paths) {
-            run.write(path).map_err(|error| Failure::new(error.to_string()).hint("say where with --state DIR"))?;
+            run.write(path).map_err(|error| {
+                Failure::new(error.to_string()).hint("say where with --state DIR")
+            })?;
         }
         for line in said(spec) {
             // stdout has the address alone.
             eprintln!("{line}");
         }
-        self.listening.serve(Some(&paths[0]), Some(&paths[1]), opening, out)
+        self.listening
+            .serve(Some(&paths[0]), Some(&paths[1]), opening, out)
     }
 
     fn spec(&self) -> Spec {
-        let Sizes { layers, batch, seq, hidden, heads, kv_heads, head_dim, inner, vocab } = self.sizes;
-        let (model, dtype, tp, seed, record) = (self.model, self.dtype, self.tp, self.seed, self.record);
-        Spec { model, layers, batch, seq, hidden, heads, kv_heads, head_dim, inner, vocab, dtype, tp, seed, record, ..Spec::default() }
+        let Sizes {
+            layers,
+            batch,
+            seq,
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            inner,
+            vocab,
+        } = self.sizes;
+        let (model, dtype, tp, seed, record) =
+            (self.model, self.dtype, self.tp, self.seed, self.record);
+        Spec {
+            model,
+            layers,
+            batch,
+            seq,
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            inner,
+            vocab,
+            dtype,
+            tp,
+            seed,
+            record,
+            ..Spec::default()
+        }
     }
 
     fn planted(&self, mut spec: Spec) -> anyhow::Result<Spec> {
@@ -198,15 +258,30 @@ impl Demo {
         };
         for text in faults {
             let (fault, layer) = parse(text)?;
-            spec = spec.with_fault(fault, layer.or(self.layer)).map_err(refused)?;
+            spec = spec
+                .with_fault(fault, layer.or(self.layer))
+                .map_err(refused)?;
         }
         Ok(spec)
     }
 
     fn write_list(&self, spec: &Spec, as_json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         // Everything that any model can have, wherever it is; `spec` says what it is called there.
-        let spec = &Spec { record: Record::Full, ..spec.clone() };
-        let rows: Vec<Row> = FAULTS.iter().map(|fault| row(fault, spec, self.record, self.layer.unwrap_or(spec.layers / 2))).collect();
+        let spec = &Spec {
+            record: Record::Full,
+            ..spec.clone()
+        };
+        let rows: Vec<Row> = FAULTS
+            .iter()
+            .map(|fault| {
+                row(
+                    fault,
+                    spec,
+                    self.record,
+                    self.layer.unwrap_or(spec.layers / 2),
+                )
+            })
+            .collect();
         if as_json {
             return json::document(out, &serde_json::json!({ "faults": rows }));
         }
@@ -218,30 +293,67 @@ impl Demo {
             Column::left("models"),
             Column::left("what is wrong"),
         ];
-        table::write(out, &columns, rows.len(), human::stdout_width(), "what is wrong", &mut |at, cells| {
-            let row = &rows[at];
-            cells.cell(row.name);
-            cells.cell(row.outcome);
-            cells.cell(row.first.as_deref().unwrap_or("-"));
-            cells.cell(if row.kinds.is_empty() { "-".to_owned() } else { row.kinds.join(", ") });
-            cells.cell(row.models.join(" "));
-            cells.cell(row.about);
-        })?;
-        writeln!(out, "\n{} to plant with `twinscope demo --fault NAME`", human::count(rows.len(), "fault"))?;
+        table::write(
+            out,
+            &columns,
+            rows.len(),
+            human::stdout_width(),
+            "what is wrong",
+            &mut |at, cells| {
+                let row = &rows[at];
+                cells.cell(row.name);
+                cells.cell(row.outcome);
+                cells.cell(row.first.as_deref().unwrap_or("-"));
+                cells.cell(if row.kinds.is_empty() {
+                    "-".to_owned()
+                } else {
+                    row.kinds.join(", ")
+                });
+                cells.cell(row.models.join(" "));
+                cells.cell(row.about);
+            },
+        )?;
+        writeln!(
+            out,
+            "\n{} to plant with `twinscope demo --fault NAME`",
+            human::count(rows.len(), "fault")
+        )?;
         Ok(())
     }
 
-    fn written(&self, spec: &Spec, [reference, candidate]: &[PathBuf; 2], as_json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    fn written(
+        &self,
+        spec: &Spec,
+        [reference, candidate]: &[PathBuf; 2],
+        as_json: bool,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()> {
         let text = |path: &Path| path.display().to_string();
         let (reference, candidate) = (text(reference), text(candidate));
         if as_json {
-            let faults = spec.faults.iter().map(|planted| row(planted.fault, spec, spec.record, planted.layer)).collect();
-            return json::document(out, &Written { reference, candidate, faults });
+            let faults = spec
+                .faults
+                .iter()
+                .map(|planted| row(planted.fault, spec, spec.record, planted.layer))
+                .collect();
+            return json::document(
+                out,
+                &Written {
+                    reference,
+                    candidate,
+                    faults,
+                },
+            );
         }
         for line in said(spec) {
             writeln!(out, "{line}")?;
         }
-        writeln!(out, "written; compare them with\n  twinscope diff {} {}", human::safe(&reference), human::safe(&candidate))?;
+        writeln!(
+            out,
+            "written; compare them with\n  twinscope diff {} {}",
+            human::safe(&reference),
+            human::safe(&candidate)
+        )?;
         Ok(())
     }
 }
@@ -253,7 +365,10 @@ fn said(spec: &Spec) -> Vec<String> {
         let (name, about) = (fault.name, fault.about);
         match fault.outcome {
             Outcome::Benign => format!("no fault ({name}): {about}"),
-            _ => format!("planted {name}, to be seen first at {}: {about}", fault.first(spec, planted.layer)),
+            _ => format!(
+                "planted {name}, to be seen first at {}: {about}",
+                fault.first(spec, planted.layer)
+            ),
         }
     };
     spec.faults.iter().map(line).collect()
@@ -262,9 +377,24 @@ fn said(spec: &Spec) -> Vec<String> {
 /// One row, for a model and a record that have the fault, those asked for if they do.
 fn row(fault: &'static Fault, spec: &Spec, record: Record, layer: usize) -> Row {
     let models = fault.models(spec, layer);
-    let model = if models.contains(&spec.model) { spec.model } else { models.first().copied().unwrap_or(spec.model) };
-    let asked = Spec { model, record, ..spec.clone() };
-    let spec = &if fault.check(&asked, layer).is_ok() { asked } else { Spec { record: Record::Full, ..asked } };
+    let model = if models.contains(&spec.model) {
+        spec.model
+    } else {
+        models.first().copied().unwrap_or(spec.model)
+    };
+    let asked = Spec {
+        model,
+        record,
+        ..spec.clone()
+    };
+    let spec = &if fault.check(&asked, layer).is_ok() {
+        asked
+    } else {
+        Spec {
+            record: Record::Full,
+            ..asked
+        }
+    };
     Row {
         name: fault.name,
         about: fault.about,
@@ -280,14 +410,20 @@ fn parse(text: &str) -> anyhow::Result<(&'static Fault, Option<usize>)> {
     let (name, layer) = match text.split_once('@') {
         None => (text, None),
         Some((name, layer)) => {
-            let number =
-                layer.parse().map_err(|_| Failure::new(format!("--fault `{text}`: `{layer}` is no layer")).hint("write NAME@1"))?;
+            let number = layer.parse().map_err(|_| {
+                Failure::new(format!("--fault `{text}`: `{layer}` is no layer"))
+                    .hint("write NAME@1")
+            })?;
             (name, Some(number))
         }
     };
     let Some(fault) = Fault::named(name) else {
         let close = nearest(name, FAULTS.iter().map(|fault| fault.name));
-        let meant = if close.is_empty() { String::new() } else { format!("did you mean {}? ", or(&close)) };
+        let meant = if close.is_empty() {
+            String::new()
+        } else {
+            format!("did you mean {}? ", or(&close))
+        };
         return Err(Failure::new(format!("there is no fault `{name}`"))
             .hint(format!("{meant}`twinscope demo --list` has them all"))
             .into());
@@ -310,5 +446,8 @@ fn refused(error: SpecError) -> Failure {
 
 fn dtype(text: &str) -> Result<DType, String> {
     let known = [DType::F64, DType::F32, DType::Bf16, DType::F16];
-    known.into_iter().find(|dtype| dtype.to_string() == text).ok_or_else(|| "the demo computes in f64, f32, bf16 and f16".to_owned())
+    known
+        .into_iter()
+        .find(|dtype| dtype.to_string() == text)
+        .ok_or_else(|| "the demo computes in f64, f32, bf16 and f16".to_owned())
 }

@@ -65,20 +65,39 @@ impl Explain {
             .or_else(|| called(&|pair| pair.reference.contains(&self.name)))
             .or_else(|| called(&|pair| pair.candidate.contains(&self.name)));
         // Counted from 1, as in the table and the headline of `diff`.
-        let number = || self.name.parse::<usize>().ok()?.checked_sub(1).filter(|at| *at < report.pairs.len());
+        let number = || {
+            self.name
+                .parse::<usize>()
+                .ok()?
+                .checked_sub(1)
+                .filter(|at| *at < report.pairs.len())
+        };
         if let Some(at) = named.or_else(number) {
             return Ok(at);
         }
-        let lonely = report.only_reference.iter().chain(&report.only_candidate).any(|left| left.name == self.name);
+        let lonely = report
+            .only_reference
+            .iter()
+            .chain(&report.only_candidate)
+            .any(|left| left.name == self.name);
         if lonely {
             let failure = Failure::new(format!("`{}` has no partner on the other side", self.name));
-            return Err(failure.hint("pair it with --map or --match, see `twinscope diff --help`").into());
+            return Err(failure
+                .hint("pair it with --map or --match, see `twinscope diff --help`")
+                .into());
         }
-        let near = nearest(&self.name, report.pairs.iter().map(|pair| pair.name.as_str()));
+        let near = nearest(
+            &self.name,
+            report.pairs.iter().map(|pair| pair.name.as_str()),
+        );
         let failure = Failure::new(format!("there is no pair `{}`", self.name));
         Err(match near.as_slice() {
-            [] => failure.hint("`twinscope diff REFERENCE CANDIDATE --all` lists the pairs").into(),
-            near => failure.hint(format!("did you mean {}?", near.join(", "))).into(),
+            [] => failure
+                .hint("`twinscope diff REFERENCE CANDIDATE --all` lists the pairs")
+                .into(),
+            near => failure
+                .hint(format!("did you mean {}?", near.join(", ")))
+                .into(),
         })
     }
 

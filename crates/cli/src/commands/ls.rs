@@ -62,38 +62,66 @@ impl Ls {
         let width = human::stdout_width();
         if let (true, Some(meta)) = (self.meta, &listing.meta) {
             for (key, value) in meta.iter() {
-                writeln!(out, "{}: {}", human::safe(key), human::safe(&value.to_string()))?;
+                writeln!(
+                    out,
+                    "{}: {}",
+                    human::safe(key),
+                    human::safe(&value.to_string())
+                )?;
             }
         }
         if !shown.tensors.is_empty() {
-            let mut columns =
-                vec![Column::right("#"), Column::left("name"), Column::left("dtype"), Column::left("shape"), Column::right("size")];
+            let mut columns = vec![
+                Column::right("#"),
+                Column::left("name"),
+                Column::left("dtype"),
+                Column::left("shape"),
+                Column::right("size"),
+            ];
             columns.extend(self.hash.then_some(Column::left("sha256")));
             columns.extend(self.meta.then_some(Column::left("meta")));
-            table::write(out, &columns, shown.tensors.len(), width, "name", &mut |at, row| {
-                let index = shown.tensors[at];
-                let info = &listing.tensors[index];
-                row.cell(index + 1);
-                row.cell(human::safe(&info.name));
-                row.cell(info.dtype);
-                row.cell(human::Dims(info.shape.dims()));
-                row.cell(info.bytes.map_or("?".to_owned(), |bytes| self.size(bytes)));
-                if let Some(hashes) = &shown.hashes {
-                    row.cell(Hex(&hashes[at]));
-                }
-                if self.meta {
-                    row.cell(MetaText(&info.meta));
-                }
-            })?;
+            table::write(
+                out,
+                &columns,
+                shown.tensors.len(),
+                width,
+                "name",
+                &mut |at, row| {
+                    let index = shown.tensors[at];
+                    let info = &listing.tensors[index];
+                    row.cell(index + 1);
+                    row.cell(human::safe(&info.name));
+                    row.cell(info.dtype);
+                    row.cell(human::Dims(info.shape.dims()));
+                    row.cell(info.bytes.map_or("?".to_owned(), |bytes| self.size(bytes)));
+                    if let Some(hashes) = &shown.hashes {
+                        row.cell(Hex(&hashes[at]));
+                    }
+                    if self.meta {
+                        row.cell(MetaText(&info.meta));
+                    }
+                },
+            )?;
             writeln!(out)?;
         }
         if !shown.values.is_empty() {
-            let columns = [Column::left("name"), Column::left("type"), Column::left("value")];
-            table::write(out, &columns, shown.values.len(), width, "value", &mut |at, row| {
-                row.cell(human::safe(&shown.values[at].name));
-                row.cell(human::safe(shown.values[at].value.kind()));
-                row.cell(PlainText(&shown.values[at].value));
-            })?;
+            let columns = [
+                Column::left("name"),
+                Column::left("type"),
+                Column::left("value"),
+            ];
+            table::write(
+                out,
+                &columns,
+                shown.values.len(),
+                width,
+                "value",
+                &mut |at, row| {
+                    row.cell(human::safe(&shown.values[at].name));
+                    row.cell(human::safe(shown.values[at].value.kind()));
+                    row.cell(PlainText(&shown.values[at].value));
+                },
+            )?;
             writeln!(out)?;
         }
         writeln!(out, "{}", self.footer(shown))?;
@@ -101,15 +129,27 @@ impl Ls {
     }
 
     fn size(&self, bytes: u64) -> String {
-        if self.bytes { bytes.to_string() } else { human::size(bytes) }
+        if self.bytes {
+            bytes.to_string()
+        } else {
+            human::size(bytes)
+        }
     }
 
     /// `3 tensors, 1 value, 76.0 KiB, torch-zip`
     fn footer(&self, shown: &Shown<'_>) -> String {
         let listing = shown.listing;
         // Expanded views can claim more than can be counted.
-        let total = shown.tensors.iter().filter_map(|index| listing.tensors[*index].bytes).fold(0, u64::saturating_add);
-        let size = if self.bytes { human::count(usize::try_from(total).unwrap_or(usize::MAX), "byte") } else { human::size(total) };
+        let total = shown
+            .tensors
+            .iter()
+            .filter_map(|index| listing.tensors[*index].bytes)
+            .fold(0, u64::saturating_add);
+        let size = if self.bytes {
+            human::count(usize::try_from(total).unwrap_or(usize::MAX), "byte")
+        } else {
+            human::size(total)
+        };
         let mut parts = vec![human::count(shown.tensors.len(), "tensor")];
         if !shown.values.is_empty() {
             parts.push(human::count(shown.values.len(), "value"));
@@ -135,9 +175,18 @@ impl<'a> Shown<'a> {
     fn of(opened: &'a Opened, hash: bool) -> Self {
         let listing = opened.listing();
         let tensors = opened.tensors();
-        let values = listing.values.iter().filter(|value| opened.wants(&value.name)).collect();
+        let values = listing
+            .values
+            .iter()
+            .filter(|value| opened.wants(&value.name))
+            .collect();
         let hashes = hash.then(|| hash::all(&*opened.source, &tensors));
-        Self { listing, tensors, values, hashes }
+        Self {
+            listing,
+            tensors,
+            values,
+            hashes,
+        }
     }
 
     /// Tensors that were listed but could not be hashed.
@@ -146,7 +195,9 @@ impl<'a> Shown<'a> {
         hashes
             .zip(&self.tensors)
             .filter_map(|(hash, index)| match hash {
-                Hashed::Failed(reason) => Some((self.listing.tensors[*index].name.as_str(), reason.clone())),
+                Hashed::Failed(reason) => {
+                    Some((self.listing.tensors[*index].name.as_str(), reason.clone()))
+                }
                 Hashed::Is(_) | Hashed::TooLarge => None,
             })
             .collect()
@@ -198,13 +249,20 @@ impl Document<'_, (), (), (), ()> {
                     shape: info.shape.dims(),
                     bytes: info.bytes,
                     order: *index,
-                    sha256: shown.hashes.as_ref().map(|hashes| matches!(hashes[at], Hashed::Is(_)).then_some(Text(Hex(&hashes[at])))),
+                    sha256: shown.hashes.as_ref().map(|hashes| {
+                        matches!(hashes[at], Hashed::Is(_)).then_some(Text(Hex(&hashes[at])))
+                    }),
                     meta: &info.meta,
                 }
             })
         };
-        let values =
-            move || shown.values.iter().map(|plain| ValueRow { name: &plain.name, r#type: plain.value.kind(), value: Value(&plain.value) });
+        let values = move || {
+            shown.values.iter().map(|plain| ValueRow {
+                name: &plain.name,
+                r#type: plain.value.kind(),
+                value: Value(&plain.value),
+            })
+        };
         let skipped = move || Skipped::all(listing, unread);
         let findings = move || Found::all(listing);
         Document {
@@ -238,7 +296,13 @@ struct MetaText<'a>(&'a Meta);
 impl fmt::Display for MetaText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (key, value)) in self.0.iter().flat_map(|meta| meta.iter()).enumerate() {
-            write!(f, "{}{}={}", if at > 0 { " " } else { "" }, human::safe(key), human::safe(&value.to_string()))?;
+            write!(
+                f,
+                "{}{}={}",
+                if at > 0 { " " } else { "" },
+                human::safe(key),
+                human::safe(&value.to_string())
+            )?;
         }
         Ok(())
     }

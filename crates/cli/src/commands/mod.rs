@@ -37,7 +37,10 @@ impl Command {
 
     /// Whether its exit code says what the data says, so that it is wanted also when nobody reads the data to its end.
     pub(crate) fn answers_by_exit_code(&self) -> bool {
-        matches!(self, Command::Diff(_) | Command::Explain(_) | Command::Ls(_) | Command::Stats(_))
+        matches!(
+            self,
+            Command::Diff(_) | Command::Explain(_) | Command::Ls(_) | Command::Stats(_)
+        )
     }
 
     pub(crate) fn source(&self) -> &Path {

@@ -14,7 +14,9 @@ use std::{
     sync::Arc,
 };
 use twinscope_compare::Settings;
-use twinscope_server::{ANY_ADDRESS, App, Config, Roots, bind, open_paths, openapi, random_id, serve};
+use twinscope_server::{
+    ANY_ADDRESS, App, Config, Roots, bind, open_paths, openapi, random_id, serve,
+};
 
 /// Look at sources in the browser
 ///
@@ -83,7 +85,12 @@ impl Serve {
             writeln!(out, "{}", openapi().to_pretty_json()?)?;
             return Ok(0);
         }
-        self.listening.serve(self.reference.as_deref(), self.candidate.as_deref(), opening, out)
+        self.listening.serve(
+            self.reference.as_deref(),
+            self.candidate.as_deref(),
+            opening,
+            out,
+        )
     }
 }
 
@@ -98,16 +105,25 @@ impl Listening {
     ) -> anyhow::Result<u8> {
         let host = self.address()?;
         let token = self.secret(host)?;
-        let named = [reference, candidate].into_iter().flatten().map(Path::to_owned);
+        let named = [reference, candidate]
+            .into_iter()
+            .flatten()
+            .map(Path::to_owned);
         let app = App::new(self.config(named, opening, host, token.clone())?)?;
         if let Some(reference) = reference {
             app.set_first(open(&app, reference, candidate)?);
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the server")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the server")?;
         runtime.block_on(async {
             let listener = bind(host, self.port).map_err(|error| {
-                Failure::new(format!("cannot listen on {host}, port {}: {error}", self.port))
-                    .hint("choose another port with --port N, or any with --port 0")
+                Failure::new(format!(
+                    "cannot listen on {host}, port {}: {error}",
+                    self.port
+                ))
+                .hint("choose another port with --port N, or any with --port 0")
             })?;
             let stopped = stopped();
             let port = listener.local_addr()?.port();
@@ -144,8 +160,17 @@ impl Listening {
     fn secret(&self, host: IpAddr) -> anyhow::Result<Option<String>> {
         match self.token.as_deref() {
             Some("") => Ok(Some(random_id(24)?)),
-            Some(token) if token.len() < 8 || !token.chars().all(|c| c.is_ascii_alphanumeric() || "-_.~".contains(c)) => {
-                Err(Failure::new("--token has letters, digits and -_.~, eight at least").hint("--token alone makes one").into())
+            Some(token)
+                if token.len() < 8
+                    || !token
+                        .chars()
+                        .all(|c| c.is_ascii_alphanumeric() || "-_.~".contains(c)) =>
+            {
+                Err(
+                    Failure::new("--token has letters, digits and -_.~, eight at least")
+                        .hint("--token alone makes one")
+                        .into(),
+                )
             }
             Some(token) => Ok(Some(token.to_owned())),
             None if host.is_loopback() => Ok(None),
@@ -166,9 +191,13 @@ impl Listening {
         token: Option<String>,
     ) -> anyhow::Result<Config> {
         let here = std::env::current_dir().context("there is no current folder")?;
-        let folders: Vec<PathBuf> = std::iter::once(here).chain(self.root.iter().cloned()).collect();
+        let folders: Vec<PathBuf> = std::iter::once(here)
+            .chain(self.root.iter().cloned())
+            .collect();
         if let Some(missing) = folders.iter().find(|folder| !folder.is_dir()) {
-            return Err(Failure::new(format!("--root `{}` is not a folder", missing.display())).into());
+            return Err(
+                Failure::new(format!("--root `{}` is not a folder", missing.display())).into(),
+            );
         }
         let mut hosts = self.allow_host.clone();
         if host.is_unspecified() {
@@ -191,7 +220,11 @@ impl Listening {
 fn open(app: &Arc<App>, reference: &Path, candidate: Option<&Path>) -> anyhow::Result<String> {
     open_paths(app, reference, candidate, Settings::default()).map_err(|problem| {
         let failure = Failure::new(problem.detail);
-        problem.hint.into_iter().fold(failure, |failure, hint| failure.hint(hint.into_string())).into()
+        problem
+            .hint
+            .into_iter()
+            .fold(failure, |failure, hint| failure.hint(hint.into_string()))
+            .into()
     })
 }
 
@@ -208,11 +241,17 @@ fn address(host: IpAddr, port: u16, token: Option<&str>) -> String {
 
 /// `$XDG_STATE_HOME/twinscope`, or where that is when nobody says.
 fn default_state() -> anyhow::Result<PathBuf> {
-    if let Some(given) = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
+    if let Some(given) = std::env::var_os("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+    {
         return Ok(given.join("twinscope"));
     }
     let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
-    let home = home.ok_or_else(|| Failure::new("there is no home folder to keep sessions in").hint("say where with --state DIR"))?;
+    let home = home.ok_or_else(|| {
+        Failure::new("there is no home folder to keep sessions in")
+            .hint("say where with --state DIR")
+    })?;
     Ok(home.join(".local/state/twinscope"))
 }
 
@@ -221,9 +260,14 @@ fn stopped() -> impl Future<Output = ()> {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+        let signals = (
+            signal(SignalKind::interrupt()),
+            signal(SignalKind::terminate()),
+        );
         async move {
-            let (Ok(mut int), Ok(mut term)) = signals else { return std::future::pending().await };
+            let (Ok(mut int), Ok(mut term)) = signals else {
+                return std::future::pending().await;
+            };
             tokio::select! {
                 _ = int.recv() => {}
                 _ = term.recv() => {}
@@ -245,7 +289,12 @@ fn open_browser(url: &str) {
     } else {
         "xdg-open"
     };
-    let started = Command::new(program).arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let started = Command::new(program)
+        .arg(url)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
     if let Ok(mut child) = started {
         std::thread::spawn(move || child.wait());
     }

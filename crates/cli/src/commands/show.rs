@@ -49,7 +49,10 @@ const WIDTH: usize = 80;
 
 /// What the user meant.
 enum Picked<'a> {
-    Tensor { index: usize, slice: Option<&'a str> },
+    Tensor {
+        index: usize,
+        slice: Option<&'a str>,
+    },
     Value(&'a PlainValue),
 }
 
@@ -67,7 +70,13 @@ impl Show {
         warnings::about_attacks(opened.listing());
         match pick(&opened, self.what.as_deref())? {
             Picked::Value(value) if opening.json => json::document(out, &ValueDocument::of(value))?,
-            Picked::Value(value) => writeln!(out, "{} {}\n{}", human::safe(&value.name), value.value.kind(), PlainText(&value.value))?,
+            Picked::Value(value) => writeln!(
+                out,
+                "{} {}\n{}",
+                human::safe(&value.name),
+                value.value.kind(),
+                PlainText(&value.value)
+            )?,
             Picked::Tensor { index, slice } => {
                 let part = self.part(&opened, index, slice);
                 opened.all_read();
@@ -85,18 +94,36 @@ impl Show {
         Ok(0)
     }
 
-    fn part<'a>(&self, opened: &'a Opened, index: usize, slice: Option<&'a str>) -> anyhow::Result<Part<'a>> {
+    fn part<'a>(
+        &self,
+        opened: &'a Opened,
+        index: usize,
+        slice: Option<&'a str>,
+    ) -> anyhow::Result<Part<'a>> {
         let name = opened.info(index).name.as_str();
-        let mut whole = opened.source.view(index).map_err(|error| Failure::new(format!("`{name}`: {error}")))?;
+        let mut whole = opened
+            .source
+            .view(index)
+            .map_err(|error| Failure::new(format!("`{name}`: {error}")))?;
         if self.codes {
             let dtype = whole.dtype();
-            whole = whole.codes().ok_or_else(|| Failure::new(format!("`{name}`: {dtype} has no codes to show apart from its values")))?;
+            whole = whole.codes().ok_or_else(|| {
+                Failure::new(format!(
+                    "`{name}`: {dtype} has no codes to show apart from its values"
+                ))
+            })?;
         }
         let cuts = slice::parse(slice.unwrap_or("[]"), whole.shape()).map_err(|error| {
             let text = slice.unwrap_or_default();
-            Failure::new(format!("`{name}{text}`: {error}")).hint("a slice is written like NumPy's: [0, :, 5:9], [..., -1], [::2]")
+            Failure::new(format!("`{name}{text}`: {error}"))
+                .hint("a slice is written like NumPy's: [0, :, 5:9], [..., -1], [::2]")
         })?;
-        Ok(Part { name, slice, view: whole.slice(&cuts), whole })
+        Ok(Part {
+            name,
+            slice,
+            view: whole.slice(&cuts),
+            whole,
+        })
     }
 
     fn text(&self, part: &Part<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -104,12 +131,23 @@ impl Show {
         let edge = (!self.full && view.len() > layout::THRESHOLD).then_some(layout::EDGE);
         let cells = layout::cells(dims, edge);
         if cells > MANY && !self.full {
-            return Err(Failure::new(format!("`{}`: {} has {cells} corner values", part.name, view.shape()))
-                .hint("show a part of it, like [0, ...], or all of it with --full")
-                .into());
+            return Err(Failure::new(format!(
+                "`{}`: {} has {cells} corner values",
+                part.name,
+                view.shape()
+            ))
+            .hint("show a part of it, like [0, ...], or all of it with --full")
+            .into());
         }
         let slice = part.slice.unwrap_or_default();
-        write!(out, "{}{} {} {}", human::safe(part.name), human::safe(slice), view.dtype(), view.shape())?;
+        write!(
+            out,
+            "{}{} {} {}",
+            human::safe(part.name),
+            human::safe(slice),
+            view.dtype(),
+            view.shape()
+        )?;
         if part.slice.is_some() {
             write!(out, " of {}", part.whole.shape())?;
         }
@@ -127,12 +165,27 @@ impl Show {
     fn json(&self, part: &Part<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
         let view = &part.view;
         if view.len() > MANY && !self.full {
-            return Err(Failure::new(format!("`{}`: {} values are more than {MANY}", part.name, view.len()))
-                .hint("show a part of it, like [0, ...], or all of it with --full")
-                .into());
+            return Err(Failure::new(format!(
+                "`{}`: {} values are more than {MANY}",
+                part.name,
+                view.len()
+            ))
+            .hint("show a part of it, like [0, ...], or all of it with --full")
+            .into());
         }
-        write!(out, "{{\"name\": {}, \"dtype\": \"{}\", \"shape\": {}, ", serde_json::to_string(part.name)?, view.dtype(), view.shape())?;
-        write!(out, "\"slice\": {}, \"tensor_shape\": {},\n ", serde_json::to_string(&part.slice)?, part.whole.shape())?;
+        write!(
+            out,
+            "{{\"name\": {}, \"dtype\": \"{}\", \"shape\": {}, ",
+            serde_json::to_string(part.name)?,
+            view.dtype(),
+            view.shape()
+        )?;
+        write!(
+            out,
+            "\"slice\": {}, \"tensor_shape\": {},\n ",
+            serde_json::to_string(&part.slice)?,
+            part.whole.shape()
+        )?;
         write!(out, "\"values\": ")?;
         nested(out, view)?;
         writeln!(out, "}}")?;
@@ -150,7 +203,11 @@ struct ValueDocument<'a> {
 impl<'a> ValueDocument<'a> {
     fn of(plain: &'a PlainValue) -> Self {
         let PlainValue { name, value, .. } = plain;
-        Self { name, r#type: Plain::kind(value), value: PlainJson(value) }
+        Self {
+            name,
+            r#type: Plain::kind(value),
+            value: PlainJson(value),
+        }
     }
 }
 
@@ -166,7 +223,12 @@ fn nested(out: &mut dyn Write, view: &View) -> anyhow::Result<()> {
         write!(out, "{:[<opening$}", "")?;
         serde_json::to_writer(&mut *out, &view.value(&index).to_json())?;
         // How many dimensions end with this value.
-        let ended = index.iter().zip(dims).rev().take_while(|(at, dim)| **at + 1 == **dim).count();
+        let ended = index
+            .iter()
+            .zip(dims)
+            .rev()
+            .take_while(|(at, dim)| **at + 1 == **dim)
+            .count();
         write!(out, "{:]<ended$}", "")?;
         if ended == dims.len() {
             return Ok(());
@@ -184,11 +246,20 @@ fn pick<'a>(opened: &'a Opened, what: Option<&'a str>) -> anyhow::Result<Picked<
     let listing = opened.listing();
     let what = what.unwrap_or_default().trim();
     for reading in name::readings(what).filter(|reading| !reading.name.is_empty()) {
-        let tensor = listing.tensors.iter().position(|info| info.name == reading.name && opened.wants(&info.name));
+        let tensor = listing
+            .tensors
+            .iter()
+            .position(|info| info.name == reading.name && opened.wants(&info.name));
         if let Some(index) = tensor {
-            return Ok(Picked::Tensor { index, slice: reading.slice });
+            return Ok(Picked::Tensor {
+                index,
+                slice: reading.slice,
+            });
         }
-        let value = listing.values.iter().find(|value| value.name == reading.name);
+        let value = listing
+            .values
+            .iter()
+            .find(|value| value.name == reading.name);
         if let (Some(value), None) = (value, reading.slice) {
             return Ok(Picked::Value(value));
         }
@@ -196,7 +267,10 @@ fn pick<'a>(opened: &'a Opened, what: Option<&'a str>) -> anyhow::Result<Picked<
     let tensors = opened.tensors();
     match tensors[..] {
         [index] if what.is_empty() => Ok(Picked::Tensor { index, slice: None }),
-        [index] if what.starts_with('[') => Ok(Picked::Tensor { index, slice: Some(what) }),
+        [index] if what.starts_with('[') => Ok(Picked::Tensor {
+            index,
+            slice: Some(what),
+        }),
         _ => Err(not_found(opened, what, &tensors)),
     }
 }
@@ -204,21 +278,41 @@ fn pick<'a>(opened: &'a Opened, what: Option<&'a str>) -> anyhow::Result<Picked<
 fn not_found(opened: &Opened, what: &str, tensors: &[usize]) -> anyhow::Error {
     let listing = opened.listing();
     let source = &listing.source;
-    let names = || tensors.iter().map(|index| listing.tensors[*index].name.as_str());
+    let names = || {
+        tensors
+            .iter()
+            .map(|index| listing.tensors[*index].name.as_str())
+    };
     let wrong = name::without_slice(what);
-    if let Some(value) = listing.values.iter().find(|value| value.name == wrong && wrong != what) {
-        let message = format!("`{wrong}` of `{source}` is no tensor but a value ({}), which has no elements", value.value.kind());
-        return Failure::new(message).hint(format!("`twinscope show {source} {wrong}` prints it")).into();
+    if let Some(value) = listing
+        .values
+        .iter()
+        .find(|value| value.name == wrong && wrong != what)
+    {
+        let message = format!(
+            "`{wrong}` of `{source}` is no tensor but a value ({}), which has no elements",
+            value.value.kind()
+        );
+        return Failure::new(message)
+            .hint(format!("`twinscope show {source} {wrong}` prints it"))
+            .into();
     }
     let failure = if tensors.is_empty() && listing.values.is_empty() {
         return Failure::new(format!("`{source}` holds no tensors")).into();
     } else if wrong.is_empty() || wrong.starts_with('[') {
-        Failure::new(format!("`{source}` holds {}; say which one to show", human::count(tensors.len(), "tensor")))
+        Failure::new(format!(
+            "`{source}` holds {}; say which one to show",
+            human::count(tensors.len(), "tensor")
+        ))
     } else {
         Failure::new(format!("`{source}` holds no tensor `{wrong}`"))
     };
     let all = names().chain(listing.values.iter().map(|value| value.name.as_str()));
-    let close = if wrong.is_empty() { Vec::new() } else { name::nearest(wrong, all) };
+    let close = if wrong.is_empty() {
+        Vec::new()
+    } else {
+        name::nearest(wrong, all)
+    };
     failure.hint(hint(&close, source, names().next())).into()
 }
 

@@ -75,16 +75,26 @@ impl Stats {
         warnings::unread(&unread);
         opened.warn_if_nothing_matches(tensors.len());
         let nothing = measures.is_empty() && !unread.is_empty();
-        Ok(if nothing { NOT_DONE } else { opened.exit_code() })
+        Ok(if nothing {
+            NOT_DONE
+        } else {
+            opened.exit_code()
+        })
     }
 
     fn sort(&self, opened: &Opened, measures: &mut [Measure]) {
         // Stable, so that equals stay in execution order.
         match self.sort {
             Sort::Order => {}
-            Sort::Name => measures.sort_by(|a, b| opened.info(a.index).name.cmp(&opened.info(b.index).name)),
-            Sort::Dtype => measures.sort_by_cached_key(|measure| opened.info(measure.index).dtype.to_string()),
-            column => measures.sort_by(|a, b| largest_first(column.key(&a.stats), column.key(&b.stats))),
+            Sort::Name => {
+                measures.sort_by(|a, b| opened.info(a.index).name.cmp(&opened.info(b.index).name))
+            }
+            Sort::Dtype => {
+                measures.sort_by_cached_key(|measure| opened.info(measure.index).dtype.to_string())
+            }
+            column => {
+                measures.sort_by(|a, b| largest_first(column.key(&a.stats), column.key(&b.stats)))
+            }
         }
     }
 }
@@ -124,7 +134,8 @@ fn largest_first(a: Option<f64>, b: Option<f64>) -> Ordering {
     }
 }
 
-const TOO_OFTEN: &str = "the tensors of this source claim its bytes too many times over; name this one with --only";
+const TOO_OFTEN: &str =
+    "the tensors of this source claim its bytes too many times over; name this one with --only";
 
 type Unread<'a> = Vec<(&'a str, String)>;
 
@@ -132,16 +143,22 @@ type Unread<'a> = Vec<(&'a str, String)>;
 fn measure_all<'a>(opened: &'a Opened, tensors: &[usize]) -> (Vec<Measure>, Unread<'a>) {
     let source = &*opened.source;
     // Views that are at hand tell what measuring them takes; what must be unpacked takes what it claims.
-    let paid = hash::paid_for(source, tensors, |index| match source.place(index).map(|_| source.view(index)) {
-        Some(Ok(view)) => once(&view).byte_len().unwrap_or(0),
-        Some(Err(_)) => 0,
-        None => opened.info(index).bytes.unwrap_or(0),
+    let paid = hash::paid_for(source, tensors, |index| {
+        match source.place(index).map(|_| source.view(index)) {
+            Some(Ok(view)) => once(&view).byte_len().unwrap_or(0),
+            Some(Err(_)) => 0,
+            None => opened.info(index).bytes.unwrap_or(0),
+        }
     });
     let all: Vec<Result<Measure, (&str, String)>> = tensors
         .par_iter()
         .zip(&paid)
         .map(|(index, paid)| {
-            let measured = if *paid { measure(opened, *index) } else { Err(TOO_OFTEN.to_owned()) };
+            let measured = if *paid {
+                measure(opened, *index)
+            } else {
+                Err(TOO_OFTEN.to_owned())
+            };
             measured.map_err(|reason| (opened.info(*index).name.as_str(), reason))
         })
         .collect();
@@ -156,9 +173,16 @@ fn measure_all<'a>(opened: &'a Opened, tensors: &[usize]) -> (Vec<Measure>, Unre
 }
 
 fn measure(opened: &Opened, index: usize) -> Result<Measure, String> {
-    let view = opened.source.view(index).map_err(|error| error.to_string())?;
+    let view = opened
+        .source
+        .view(index)
+        .map_err(|error| error.to_string())?;
     if hash::is_unreasonable(&once(&view)) {
-        return Err(format!("it claims {} values over {} of data", view.len(), human::size(view.stored_len())));
+        return Err(format!(
+            "it claims {} values over {} of data",
+            view.len(),
+            human::size(view.stored_len())
+        ));
     }
     let stats = twinscope_measure::stats(&view).map_err(|error| error.to_string())?;
     Ok(Measure { index, stats })
@@ -170,34 +194,59 @@ fn once(view: &View) -> View {
     let dims = view.shape().dims().iter().zip(view.strides());
     let cuts: Vec<Cut> = dims
         .map(|(dim, stride)| match stride {
-            0 => Cut::Range { start: 0, step: 1, len: (*dim).min(1) },
-            _ => Cut::Range { start: 0, step: 1, len: *dim },
+            0 => Cut::Range {
+                start: 0,
+                step: 1,
+                len: (*dim).min(1),
+            },
+            _ => Cut::Range {
+                start: 0,
+                step: 1,
+                len: *dim,
+            },
         })
         .collect();
     view.slice(&cuts)
 }
 
 fn table(opened: &Opened, measures: &[Measure], out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut columns = vec![Column::left("name"), Column::left("dtype"), Column::left("shape")];
-    columns.extend(["count", "mean", "std", "min", "max", "nan", "inf", "zero", "norm"].map(Column::right));
-    table::write(out, &columns, measures.len(), human::stdout_width(), "name", &mut |at, row| {
-        let Measure { index, stats } = &measures[at];
-        let info = opened.info(*index);
-        let counts = stats.counts();
-        row.cell(human::safe(&info.name));
-        row.cell(info.dtype);
-        row.cell(human::Dims(info.shape.dims()));
-        row.cell(stats.count());
-        row.cell(Brief(stats.mean()));
-        row.cell(Brief(stats.std().map(Number::Float)));
-        row.cell(Brief(stats.min()));
-        row.cell(Brief(stats.max()));
-        let number = |count: Option<u64>| Brief(count.map(|count| Number::Int(i128::from(count))));
-        row.cell(number(counts.map(|counts| counts.nan)));
-        row.cell(number(counts.map(|counts| counts.pos_inf + counts.neg_inf)));
-        row.cell(number(counts.map(|counts| counts.zeros)));
-        row.cell(Brief(stats.norm().map(Number::Float)));
-    })?;
+    let mut columns = vec![
+        Column::left("name"),
+        Column::left("dtype"),
+        Column::left("shape"),
+    ];
+    columns.extend(
+        [
+            "count", "mean", "std", "min", "max", "nan", "inf", "zero", "norm",
+        ]
+        .map(Column::right),
+    );
+    table::write(
+        out,
+        &columns,
+        measures.len(),
+        human::stdout_width(),
+        "name",
+        &mut |at, row| {
+            let Measure { index, stats } = &measures[at];
+            let info = opened.info(*index);
+            let counts = stats.counts();
+            row.cell(human::safe(&info.name));
+            row.cell(info.dtype);
+            row.cell(human::Dims(info.shape.dims()));
+            row.cell(stats.count());
+            row.cell(Brief(stats.mean()));
+            row.cell(Brief(stats.std().map(Number::Float)));
+            row.cell(Brief(stats.min()));
+            row.cell(Brief(stats.max()));
+            let number =
+                |count: Option<u64>| Brief(count.map(|count| Number::Int(i128::from(count))));
+            row.cell(number(counts.map(|counts| counts.nan)));
+            row.cell(number(counts.map(|counts| counts.pos_inf + counts.neg_inf)));
+            row.cell(number(counts.map(|counts| counts.zeros)));
+            row.cell(Brief(stats.norm().map(Number::Float)));
+        },
+    )?;
     Ok(())
 }
 
@@ -211,8 +260,17 @@ impl fmt::Display for Brief {
             Some(Number::Int(value)) => write!(f, "{value}"),
             Some(Number::Float(value)) => f.write_str(&human::number(value)),
             Some(Number::Complex(real, imaginary)) => {
-                let sign = if imaginary.is_sign_negative() { "" } else { "+" };
-                write!(f, "{}{sign}{}j", human::number(real), human::number(imaginary))
+                let sign = if imaginary.is_sign_negative() {
+                    ""
+                } else {
+                    "+"
+                };
+                write!(
+                    f,
+                    "{}{sign}{}j",
+                    human::number(real),
+                    human::number(imaginary)
+                )
             }
         }
     }
@@ -285,7 +343,11 @@ impl<'a> Row<'a> {
     }
 }
 
-fn document<'a>(opened: &'a Opened, measures: &'a [Measure], unread: &'a Unread<'_>) -> impl Serialize + 'a {
+fn document<'a>(
+    opened: &'a Opened,
+    measures: &'a [Measure],
+    unread: &'a Unread<'_>,
+) -> impl Serialize + 'a {
     let listing = opened.listing();
     Document {
         source: &listing.source,
@@ -304,7 +366,9 @@ impl Serialize for Exact {
         match self.0 {
             Number::Int(value) => to.serialize_i128(value),
             Number::Float(value) => json::Number(value).serialize(to),
-            Number::Complex(real, imaginary) => [json::Number(real), json::Number(imaginary)].serialize(to),
+            Number::Complex(real, imaginary) => {
+                [json::Number(real), json::Number(imaginary)].serialize(to)
+            }
         }
     }
 }
@@ -317,13 +381,22 @@ mod tests {
     fn undefined_numbers_sort_last() {
         let mut keys = vec![None, Some(1.0), Some(f64::NEG_INFINITY), None, Some(3.0)];
         keys.sort_by(|a, b| largest_first(*a, *b));
-        assert_eq!(keys, [Some(3.0), Some(1.0), Some(f64::NEG_INFINITY), None, None]);
+        assert_eq!(
+            keys,
+            [Some(3.0), Some(1.0), Some(f64::NEG_INFINITY), None, None]
+        );
     }
 
     #[test]
     fn undefined_is_a_dash_and_complex_has_two_parts() {
         assert_eq!(Brief(None).to_string(), "-");
-        assert_eq!(Brief(Some(Number::Complex(1.5, -2.0))).to_string(), "1.5-2j");
-        assert_eq!(Brief(Some(Number::Int(i128::from(u64::MAX) + 1))).to_string(), "18446744073709551616");
+        assert_eq!(
+            Brief(Some(Number::Complex(1.5, -2.0))).to_string(),
+            "1.5-2j"
+        );
+        assert_eq!(
+            Brief(Some(Number::Int(i128::from(u64::MAX) + 1))).to_string(),
+            "18446744073709551616"
+        );
     }
 }

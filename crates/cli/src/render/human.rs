@@ -25,20 +25,36 @@ pub(crate) fn size(bytes: u64) -> String {
 /// `8G`, `512M`, `1.5GiB`, `4096`: powers of 1024, whatever the letter's case.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let lower = text.trim().to_ascii_lowercase();
-    let bare = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
+    let bare = lower
+        .strip_suffix("ib")
+        .or_else(|| lower.strip_suffix('b'))
+        .unwrap_or(&lower);
     let (digits, power) = match bare.char_indices().last() {
         Some((at, letter)) if letter.is_ascii_alphabetic() => {
-            let power = ['k', 'm', 'g', 't', 'p'].iter().position(|unit| *unit == letter).ok_or("the unit is K, M, G, T or P")?;
+            let power = ['k', 'm', 'g', 't', 'p']
+                .iter()
+                .position(|unit| *unit == letter)
+                .ok_or("the unit is K, M, G, T or P")?;
             (&bare[..at], power as u32 + 1)
         }
         _ => (bare, 0),
     };
     let unit = 1024u64.pow(power);
     if let Ok(whole) = digits.trim().parse::<u64>() {
-        return whole.checked_mul(unit).ok_or_else(|| "more bytes than can be counted".to_owned());
+        return whole
+            .checked_mul(unit)
+            .ok_or_else(|| "more bytes than can be counted".to_owned());
     }
-    let scaled = digits.trim().parse::<f64>().map_err(|_| "a size is a number and a unit, like 8G")? * unit as f64;
-    if scaled >= 0.0 && scaled < u64::MAX as f64 { Ok(scaled as u64) } else { Err("more bytes than can be counted".to_owned()) }
+    let scaled = digits
+        .trim()
+        .parse::<f64>()
+        .map_err(|_| "a size is a number and a unit, like 8G")?
+        * unit as f64;
+    if scaled >= 0.0 && scaled < u64::MAX as f64 {
+        Ok(scaled as u64)
+    } else {
+        Err("more bytes than can be counted".to_owned())
+    }
 }
 
 /// Six significant digits, like C's `%.6g`.
@@ -60,12 +76,20 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 fn trim(digits: &str) -> &str {
-    if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
+    if digits.contains('.') {
+        digits.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        digits
+    }
 }
 
 /// `1 tensor`, `3 tensors`.
 pub(crate) fn count(number: usize, word: &str) -> String {
-    if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
+    if number == 1 {
+        format!("1 {word}")
+    } else {
+        format!("{number} {word}s")
+    }
 }
 
 /// A shape as `Shape` prints it, without the strings it makes on the way: tables have many.
@@ -143,26 +167,45 @@ fn fitting(letters: impl Iterator<Item = char>, width: usize) -> Vec<char> {
 
 /// How many columns of a terminal a text takes.
 pub(crate) fn columns(text: &str) -> usize {
-    if text.is_ascii() { text.len() } else { text.chars().map(columns_of).sum() }
+    if text.is_ascii() {
+        text.len()
+    } else {
+        text.chars().map(columns_of).sum()
+    }
 }
 
 /// Marks that stand above or below a letter take none; Chinese, Japanese and Korean letters and emoji take two.
 fn columns_of(letter: char) -> usize {
     match letter {
-        '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' => 0,
+        '\u{300}'..='\u{36f}'
+        | '\u{1ab0}'..='\u{1aff}'
+        | '\u{1dc0}'..='\u{1dff}'
+        | '\u{20d0}'..='\u{20ff}' => 0,
         '\u{fe00}'..='\u{fe0f}' | '\u{fe20}'..='\u{fe2f}' => 0,
-        '\u{1100}'..='\u{115f}' | '\u{2e80}'..='\u{303e}' | '\u{3041}'..='\u{4dbf}' | '\u{4e00}'..='\u{a4cf}' => 2,
-        '\u{ac00}'..='\u{d7a3}' | '\u{f900}'..='\u{faff}' | '\u{fe30}'..='\u{fe4f}' | '\u{ff00}'..='\u{ff60}' | '\u{ffe0}'..='\u{ffe6}' => {
-            2
-        }
-        '\u{1f300}'..='\u{1f64f}' | '\u{1f680}'..='\u{1f6ff}' | '\u{1f900}'..='\u{1faff}' | '\u{20000}'..='\u{3fffd}' => 2,
+        '\u{1100}'..='\u{115f}'
+        | '\u{2e80}'..='\u{303e}'
+        | '\u{3041}'..='\u{4dbf}'
+        | '\u{4e00}'..='\u{a4cf}' => 2,
+        '\u{ac00}'..='\u{d7a3}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{fe30}'..='\u{fe4f}'
+        | '\u{ff00}'..='\u{ff60}'
+        | '\u{ffe0}'..='\u{ffe6}' => 2,
+        '\u{1f300}'..='\u{1f64f}'
+        | '\u{1f680}'..='\u{1f6ff}'
+        | '\u{1f900}'..='\u{1faff}'
+        | '\u{20000}'..='\u{3fffd}' => 2,
         _ => 1,
     }
 }
 
 /// How wide stdout is, when it is a terminal.
 pub(crate) fn stdout_width() -> Option<usize> {
-    if std::io::stdout().is_terminal() { terminal_width() } else { None }
+    if std::io::stdout().is_terminal() {
+        terminal_width()
+    } else {
+        None
+    }
 }
 
 pub(crate) fn terminal_width() -> Option<usize> {
@@ -216,14 +259,20 @@ mod tests {
 
     #[test]
     fn a_hostile_name_cannot_drive_the_terminal() {
-        assert_eq!(safe("a\x1b]0;owned\x07\n\u{9b}2J\u{202e}é").to_string(), "a\\x1b]0;owned\\x07\\n\\x9b2J\\u{202e}é");
+        assert_eq!(
+            safe("a\x1b]0;owned\x07\n\u{9b}2J\u{202e}é").to_string(),
+            "a\\x1b]0;owned\\x07\\n\\x9b2J\\u{202e}é"
+        );
         assert_eq!(safe("model.layers.0").to_string(), "model.layers.0");
     }
 
     #[test]
     fn shapes_print_alike_here_and_there() {
         for dims in [&[][..], &[7], &[1, 0, 300]] {
-            assert_eq!(Dims(dims).to_string(), twinscope_tensor::Shape::from(dims.to_vec()).to_string());
+            assert_eq!(
+                Dims(dims).to_string(),
+                twinscope_tensor::Shape::from(dims.to_vec()).to_string()
+            );
         }
     }
 
@@ -237,6 +286,14 @@ mod tests {
 
     #[test]
     fn letters_take_the_columns_that_terminals_give_them() {
-        assert_eq!([columns("abc"), columns("日本語"), columns("e\u{301}"), columns("é😀…")], [3, 6, 1, 4]);
+        assert_eq!(
+            [
+                columns("abc"),
+                columns("日本語"),
+                columns("e\u{301}"),
+                columns("é😀…")
+            ],
+            [3, 6, 1, 4]
+        );
     }
 }

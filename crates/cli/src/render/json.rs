@@ -8,13 +8,20 @@ use twinscope_tensor::{Listing, Plain};
 
 /// Writes one document and a newline.
 pub(crate) fn document(out: &mut dyn Write, document: &impl Serialize) -> anyhow::Result<()> {
-    document.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, Lines::default()))?;
+    document.serialize(&mut serde_json::Serializer::with_formatter(
+        &mut *out,
+        Lines::default(),
+    ))?;
     writeln!(out)?;
     Ok(())
 }
 
 /// What `--json` prints when there is nothing else to print.
-pub(crate) fn error(error: &anyhow::Error, source: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn error(
+    error: &anyhow::Error,
+    source: &str,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Document<'a> {
         error: Fact,
@@ -25,7 +32,16 @@ pub(crate) fn error(error: &anyhow::Error, source: &str, out: &mut dyn Write) ->
         message: String,
         hint: Option<String>,
     }
-    document(out, &Document { error: Fact { message: format!("{error}"), hint: hint_of(error) }, source })
+    document(
+        out,
+        &Document {
+            error: Fact {
+                message: format!("{error}"),
+                hint: hint_of(error),
+            },
+            source,
+        },
+    )
 }
 
 /// `{"a": 1, "b": 2}`, with the objects of the document's own lists on lines of their own.
@@ -123,8 +139,14 @@ pub(crate) struct Skipped<'a> {
 
 impl<'a> Skipped<'a> {
     /// What the listing left out, then what was listed and could not be read.
-    pub(crate) fn all(listing: &'a Listing, unread: &'a [(&str, String)]) -> impl Iterator<Item = Self> {
-        let listed = listing.skipped.iter().map(|skipped| Self { name: &skipped.name, reason: &skipped.reason });
+    pub(crate) fn all(
+        listing: &'a Listing,
+        unread: &'a [(&str, String)],
+    ) -> impl Iterator<Item = Self> {
+        let listed = listing.skipped.iter().map(|skipped| Self {
+            name: &skipped.name,
+            reason: &skipped.reason,
+        });
         listed.chain(unread.iter().map(|(name, reason)| Self { name, reason }))
     }
 }
@@ -138,7 +160,10 @@ pub(crate) struct Found<'a> {
 
 impl<'a> Found<'a> {
     pub(crate) fn all(listing: &'a Listing) -> impl Iterator<Item = Self> {
-        listing.findings.iter().map(|finding| Self { kind: finding.kind.name(), text: &finding.text })
+        listing.findings.iter().map(|finding| Self {
+            kind: finding.kind.name(),
+            text: &finding.text,
+        })
     }
 }
 
@@ -176,15 +201,24 @@ mod tests {
     #[test]
     fn integers_keep_every_digit() {
         assert_eq!(text(&Value(&Plain::Int("-128".into()))), "-128");
-        assert_eq!(text(&Value(&Plain::Int(u64::MAX.to_string()))), "18446744073709551615");
-        assert_eq!(text(&Value(&Plain::Int("18446744073709551616".into()))), "\"18446744073709551616\"");
+        assert_eq!(
+            text(&Value(&Plain::Int(u64::MAX.to_string()))),
+            "18446744073709551615"
+        );
+        assert_eq!(
+            text(&Value(&Plain::Int("18446744073709551616".into()))),
+            "\"18446744073709551616\""
+        );
     }
 
     #[test]
     fn numbers_json_has_not_are_words() {
         let values = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.1, -0.0].map(Number);
         assert_eq!(text(&values), r#"["NaN","Infinity","-Infinity",0.1,-0.0]"#);
-        assert_eq!(text(&Value(&Plain::Complex(1.0, f64::NAN))), r#"[1.0,"NaN"]"#);
+        assert_eq!(
+            text(&Value(&Plain::Complex(1.0, f64::NAN))),
+            r#"[1.0,"NaN"]"#
+        );
         assert_eq!(text(&Value(&Plain::None)), "null");
     }
 }

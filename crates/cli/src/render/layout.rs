@@ -19,12 +19,19 @@ pub(crate) fn cells(dims: &[u64], edge: Option<u64>) -> u64 {
         return 0;
     }
     let shown = |dim: u64| edge.map_or(dim, |edge| dim.min(2 * edge));
-    dims.iter().fold(1, |product: u64, dim| product.saturating_mul(shown(*dim)))
+    dims.iter()
+        .fold(1, |product: u64, dim| product.saturating_mul(shown(*dim)))
 }
 
 /// Writes the block, no line longer than `width` unless one cell is. With an `edge`, dimensions longer than twice that
 /// keep so many at each end and `...` between.
-pub(crate) fn write(out: &mut dyn Write, dims: &[u64], edge: Option<u64>, width: usize, cell: &mut Cell<'_>) -> io::Result<()> {
+pub(crate) fn write(
+    out: &mut dyn Write,
+    dims: &[u64],
+    edge: Option<u64>,
+    width: usize,
+    cell: &mut Cell<'_>,
+) -> io::Result<()> {
     if dims.contains(&0) {
         return writeln!(out, "[]");
     }
@@ -39,7 +46,16 @@ pub(crate) fn write(out: &mut dyn Write, dims: &[u64], edge: Option<u64>, width:
             break;
         }
     }
-    let mut printer = Printer { out, dims, edge, width, columns, cell, index: vec![0; dims.len()], text };
+    let mut printer = Printer {
+        out,
+        dims,
+        edge,
+        width,
+        columns,
+        cell,
+        index: vec![0; dims.len()],
+        text,
+    };
     printer.axis(0)?;
     writeln!(printer.out)
 }
@@ -104,7 +120,9 @@ impl Columns {
 /// Characters before the decimal point, and with it and behind it. Only for plain numbers: everything else is whole.
 fn split(text: &str) -> Option<(usize, usize)> {
     let point = text.find('.')?;
-    text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E')).then_some((point, text.len() - point))
+    text.bytes()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'))
+        .then_some((point, text.len() - point))
 }
 
 struct Printer<'a, 'c> {
@@ -134,7 +152,9 @@ impl Printer<'_, '_> {
                 loop {
                     self.axis(axis + 1)?;
                     let at = self.index[axis];
-                    let Some(next) = following(at, self.dims[axis], self.edge) else { break };
+                    let Some(next) = following(at, self.dims[axis], self.edge) else {
+                        break;
+                    };
                     self.new_lines(left - 1, axis + 1)?;
                     if next > at + 1 {
                         self.out.write_all(b"...")?;
@@ -164,7 +184,9 @@ impl Printer<'_, '_> {
             first = false;
             write!(self.out, "{:left$}{}{:right$}", "", self.text, "")?;
             let at = self.index[axis];
-            let Some(next) = following(at, self.dims[axis], self.edge) else { break };
+            let Some(next) = following(at, self.dims[axis], self.edge) else {
+                break;
+            };
             if next > at + 1 {
                 column = self.place(column, 3, indent, room, false)?;
                 self.out.write_all(b"...")?;
@@ -175,7 +197,14 @@ impl Printer<'_, '_> {
     }
 
     /// Goes where the next `wide` characters belong: behind a blank, or on a new line when they do not fit.
-    fn place(&mut self, column: usize, wide: usize, indent: usize, room: usize, first: bool) -> io::Result<usize> {
+    fn place(
+        &mut self,
+        column: usize,
+        wide: usize,
+        indent: usize,
+        room: usize,
+        first: bool,
+    ) -> io::Result<usize> {
         if first {
             return Ok(column + wide);
         }
@@ -205,10 +234,18 @@ mod tests {
         laid_out(dims, edge, width, |flat| flat.to_string())
     }
 
-    fn laid_out(dims: &[u64], edge: Option<u64>, width: usize, text: impl Fn(u64) -> String) -> String {
+    fn laid_out(
+        dims: &[u64],
+        edge: Option<u64>,
+        width: usize,
+        text: impl Fn(u64) -> String,
+    ) -> String {
         let mut out = Vec::new();
         write(&mut out, dims, edge, width, &mut |index, cell| {
-            let flat = index.iter().zip(dims).fold(0, |flat, (i, dim)| flat * dim + i);
+            let flat = index
+                .iter()
+                .zip(dims)
+                .fold(0, |flat, (i, dim)| flat * dim + i);
             cell.push_str(&text(flat));
         })
         .unwrap();
@@ -254,7 +291,10 @@ mod tests {
     #[test]
     fn numbers_line_up_at_the_point() {
         let values = ["1.0", "-10.25", "nan", "0.5"];
-        assert_eq!(laid_out(&[4], None, 80, |flat| values[flat as usize].to_owned()), "[  1.0  -10.25    nan   0.5 ]\n");
+        assert_eq!(
+            laid_out(&[4], None, 80, |flat| values[flat as usize].to_owned()),
+            "[  1.0  -10.25    nan   0.5 ]\n"
+        );
     }
 
     #[test]

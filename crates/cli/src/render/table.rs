@@ -15,7 +15,10 @@ pub(crate) struct Column {
 
 impl Column {
     pub(crate) const fn left(title: &'static str) -> Self {
-        Self { title, right: false }
+        Self {
+            title,
+            right: false,
+        }
     }
 
     pub(crate) const fn right(title: &'static str) -> Self {
@@ -48,7 +51,9 @@ impl Row {
 
     fn cells(&self) -> impl Iterator<Item = &str> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, end)| &self.text[start..*end])
+        starts
+            .zip(&self.ends)
+            .map(|(start, end)| &self.text[start..*end])
     }
 }
 
@@ -69,8 +74,14 @@ pub(crate) fn write(
     fill: &mut dyn FnMut(usize, &mut Row),
 ) -> io::Result<()> {
     let mut row = Row::default();
-    let mut widths: Vec<usize> = columns.iter().map(|column| human::columns(column.title)).collect();
-    let elastic = columns.iter().position(|column| column.title == gives_way).filter(|_| width.is_some());
+    let mut widths: Vec<usize> = columns
+        .iter()
+        .map(|column| human::columns(column.title))
+        .collect();
+    let elastic = columns
+        .iter()
+        .position(|column| column.title == gives_way)
+        .filter(|_| width.is_some());
     let mut common: Option<String> = None;
     for index in 0..rows {
         row.clear();
@@ -83,7 +94,11 @@ pub(crate) fn write(
         }
         for ((width, cell), column) in widths.iter_mut().zip(row.cells()).zip(columns) {
             // One endless name must not push the columns of all others out of sight; it does so in its own row only.
-            let most = if column.title == gives_way { WIDEST } else { usize::MAX };
+            let most = if column.title == gives_way {
+                WIDEST
+            } else {
+                usize::MAX
+            };
             *width = (*width).max(human::columns(cell).min(most));
         }
     }
@@ -93,18 +108,43 @@ pub(crate) fn write(
         widths[elastic] = widths[elastic].min(widths[elastic].saturating_sub(over).max(NARROWEST));
     }
     let whole = width.is_none();
-    line(out, columns, &widths, whole, columns.iter().map(|column| column.title))?;
+    line(
+        out,
+        columns,
+        &widths,
+        whole,
+        columns.iter().map(|column| column.title),
+    )?;
     // What all names begin with tells none from another: it goes before their middle does.
-    let common = common.filter(|common| rows > 1 && !common.contains(' ')).unwrap_or_default();
+    let common = common
+        .filter(|common| rows > 1 && !common.contains(' '))
+        .unwrap_or_default();
     let common = common.rfind(['.', '/']).filter(|at| *at > 1).unwrap_or(0);
     for index in 0..rows {
         row.clear();
         fill(index, &mut row);
-        match elastic.filter(|at| common > 0 && row.cells().nth(*at).is_some_and(|cell| human::columns(cell) > widths[*at])) {
+        match elastic.filter(|at| {
+            common > 0
+                && row
+                    .cells()
+                    .nth(*at)
+                    .is_some_and(|cell| human::columns(cell) > widths[*at])
+        }) {
             None => line(out, columns, &widths, whole, row.cells())?,
             Some(elastic) => {
-                let cut = format!("…{}", &row.cells().nth(elastic).unwrap_or_default()[common..]);
-                line(out, columns, &widths, whole, row.cells().enumerate().map(|(at, cell)| if at == elastic { &*cut } else { cell }))?;
+                let cut = format!(
+                    "…{}",
+                    &row.cells().nth(elastic).unwrap_or_default()[common..]
+                );
+                line(
+                    out,
+                    columns,
+                    &widths,
+                    whole,
+                    row.cells()
+                        .enumerate()
+                        .map(|(at, cell)| if at == elastic { &*cut } else { cell }),
+                )?;
             }
         }
     }
@@ -113,7 +153,10 @@ pub(crate) fn write(
 
 /// How many bytes two texts begin with alike.
 fn shared(a: &str, b: &str) -> usize {
-    a.char_indices().zip(b.chars()).find(|((_, a), b)| a != b).map_or(a.len().min(b.len()), |((at, _), _)| at)
+    a.char_indices()
+        .zip(b.chars())
+        .find(|((_, a), b)| a != b)
+        .map_or(a.len().min(b.len()), |((at, _), _)| at)
 }
 
 fn line<'a>(
@@ -126,7 +169,8 @@ fn line<'a>(
     // Blanks are owed, not written, so that no line ends with them.
     let mut owed = 0;
     for (at, ((column, width), cell)) in columns.iter().zip(widths).zip(cells).enumerate() {
-        let shortened = (!whole && human::columns(cell) > *width).then(|| human::shorten(cell, *width));
+        let shortened =
+            (!whole && human::columns(cell) > *width).then(|| human::shorten(cell, *width));
         let cell = shortened.as_deref().unwrap_or(cell);
         let pad = width.saturating_sub(human::columns(cell));
         owed += if at > 0 { 2 } else { 0 } + if column.right { pad } else { 0 };
@@ -146,14 +190,29 @@ mod tests {
     use super::*;
 
     fn table(width: Option<usize>) -> String {
-        let rows = [("model.layers.0.weight", "12", "x"), ("é", "3", ""), ("c", "", "last")];
+        let rows = [
+            ("model.layers.0.weight", "12", "x"),
+            ("é", "3", ""),
+            ("c", "", "last"),
+        ];
         let mut out = Vec::new();
-        let columns = [Column::left("name"), Column::right("size"), Column::left("note")];
-        write(&mut out, &columns, rows.len(), width, "name", &mut |i, row| {
-            row.cell(rows[i].0);
-            row.cell(rows[i].1);
-            row.cell(rows[i].2);
-        })
+        let columns = [
+            Column::left("name"),
+            Column::right("size"),
+            Column::left("note"),
+        ];
+        write(
+            &mut out,
+            &columns,
+            rows.len(),
+            width,
+            "name",
+            &mut |i, row| {
+                row.cell(rows[i].0);
+                row.cell(rows[i].1);
+                row.cell(rows[i].2);
+            },
+        )
         .unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -171,15 +230,29 @@ c                            last
 
     #[test]
     fn what_all_names_begin_with_goes_first() {
-        let names = ["model.language_model.layers.1.self_attn.q_proj", "model.language_model.layers.2.self_attn.q_proj"];
+        let names = [
+            "model.language_model.layers.1.self_attn.q_proj",
+            "model.language_model.layers.2.self_attn.q_proj",
+        ];
         let mut out = Vec::new();
-        write(&mut out, &[Column::left("name"), Column::left("verdict")], 2, Some(36), "name", &mut |i, row| {
-            row.cell(names[i]);
-            row.cell("identical");
-        })
+        write(
+            &mut out,
+            &[Column::left("name"), Column::left("verdict")],
+            2,
+            Some(36),
+            "name",
+            &mut |i, row| {
+                row.cell(names[i]);
+                row.cell("identical");
+            },
+        )
         .unwrap();
         let told = String::from_utf8(out).unwrap();
-        assert_eq!(told.lines().nth(1), Some("….1.self_attn.q_proj       identical"), "{told}");
+        assert_eq!(
+            told.lines().nth(1),
+            Some("….1.self_attn.q_proj       identical"),
+            "{told}"
+        );
     }
 
     #[test]
@@ -190,6 +263,9 @@ model.l….weight     12  x
 é                    3
 c                       last
 ";
-        assert_eq!(table(Some(20)), expected.replace("model.l….weight ", "model.l…0.weight"));
+        assert_eq!(
+            table(Some(20)),
+            expected.replace("model.l….weight ", "model.l…0.weight")
+        );
     }
 }

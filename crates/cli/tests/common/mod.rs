@@ -12,7 +12,9 @@ pub(crate) struct Folder {
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().expect("a temporary folder") }
+        Self {
+            dir: tempfile::tempdir().expect("a temporary folder"),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -21,7 +23,8 @@ impl Folder {
 
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.path().join(name);
-        std::fs::create_dir_all(path.parent().unwrap_or(self.path())).expect("a folder in the temporary folder");
+        std::fs::create_dir_all(path.parent().unwrap_or(self.path()))
+            .expect("a folder in the temporary folder");
         std::fs::write(&path, bytes).expect("a file in the temporary folder");
         path
     }
@@ -34,11 +37,21 @@ impl Folder {
     /// The same with this file on standard input.
     pub(crate) fn run_reading(&self, input: &str, args: &[&str]) -> String {
         let input = std::fs::File::open(self.path().join(input)).expect("a file of this folder");
-        told(&command(self.path()).args(args).stdin(input).output().expect("the program runs"))
+        told(
+            &command(self.path())
+                .args(args)
+                .stdin(input)
+                .output()
+                .expect("the program runs"),
+        )
     }
 
     pub(crate) fn output(&self, args: &[&str]) -> Output {
-        command(self.path()).args(args).stdin(Stdio::null()).output().expect("the program runs")
+        command(self.path())
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the program runs")
     }
 }
 
@@ -49,8 +62,14 @@ pub(crate) fn command(dir: &Path) -> Command {
 }
 
 fn told(output: &Output) -> String {
-    let code = output.status.code().map_or("a signal".to_owned(), |code| code.to_string());
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let code = output
+        .status
+        .code()
+        .map_or("a signal".to_owned(), |code| code.to_string());
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     format!("exit code: {code}\n----- stdout -----\n{out}----- stderr -----\n{err}")
 }
 
@@ -72,18 +91,33 @@ pub(crate) fn safetensors(tensors: &[Tensor<'_>]) -> Vec<u8> {
 pub(crate) fn npy(descr: &str, shape: &[u64], bytes: &[u8]) -> Vec<u8> {
     let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}\n");
-    [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), bytes].concat()
+    [
+        b"\x93NUMPY\x01\x00",
+        &(header.len() as u16).to_le_bytes()[..],
+        header.as_bytes(),
+        bytes,
+    ]
+    .concat()
 }
 
 pub(crate) fn f32s(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }
 
 pub(crate) fn i64s(values: &[i64]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }
 
 /// bf16 by cutting f32 short: exact for the numbers the tests use.
 pub(crate) fn bf16s(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()[2..].to_vec()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes()[2..].to_vec())
+        .collect()
 }

@@ -18,12 +18,24 @@ impl Array {
     /// `None` for dtypes without numbers, for elements of several (see [`super::numbers`]) and for more elements than `most`.
     pub fn read(operand: &dyn Operand, most: usize) -> Option<Self> {
         is_plain(operand).then_some(())?;
-        let dims: Option<Vec<usize>> = operand.shape().dims().iter().map(|dim| usize::try_from(*dim).ok()).collect();
-        let count = usize::try_from(operand.len()).ok().filter(|count| *count <= most)?;
+        let dims: Option<Vec<usize>> = operand
+            .shape()
+            .dims()
+            .iter()
+            .map(|dim| usize::try_from(*dim).ok())
+            .collect();
+        let count = usize::try_from(operand.len())
+            .ok()
+            .filter(|count| *count <= most)?;
         let mut values = Vec::new();
-        operand.f64_values(0, count, &mut Vec::new(), &mut values).then_some(())?;
+        operand
+            .f64_values(0, count, &mut Vec::new(), &mut values)
+            .then_some(())?;
         operand.check().ok()?;
-        Some(Self { dims: dims?, values })
+        Some(Self {
+            dims: dims?,
+            values,
+        })
     }
 }
 
@@ -37,7 +49,11 @@ pub struct Axis {
 
 impl Axis {
     pub fn of(dims: &[usize], axis: usize) -> Self {
-        Self { outside: dims[..axis].iter().product(), along: dims[axis], inside: dims[axis + 1..].iter().product() }
+        Self {
+            outside: dims[..axis].iter().product(),
+            along: dims[axis],
+            inside: dims[axis + 1..].iter().product(),
+        }
     }
 
     pub fn at(self, outside: usize, along: usize, inside: usize) -> usize {
@@ -57,11 +73,19 @@ impl Axis {
 
 /// Σ of squares over the finite values.
 pub fn energy(values: &[f64]) -> f64 {
-    values.iter().filter(|value| value.is_finite()).map(|value| value * value).sum()
+    values
+        .iter()
+        .filter(|value| value.is_finite())
+        .map(|value| value * value)
+        .sum()
 }
 
 pub fn rms(values: &[f64]) -> f64 {
-    if values.is_empty() { 0.0 } else { (energy(values) / values.len() as f64).sqrt() }
+    if values.is_empty() {
+        0.0
+    } else {
+        (energy(values) / values.len() as f64).sqrt()
+    }
 }
 
 /// 0 of nothing; NaN last.

@@ -45,12 +45,19 @@ impl<'a> Case<'a> {
     }
 
     pub fn difference(&self) -> Vec<f64> {
-        self.candidate.iter().zip(self.reference).map(|(c, r)| c - r).collect()
+        self.candidate
+            .iter()
+            .zip(self.reference)
+            .map(|(c, r)| c - r)
+            .collect()
     }
 
     /// Both sides finite everywhere.
     pub fn is_finite(&self) -> bool {
-        self.reference.iter().chain(self.candidate).all(|value| value.is_finite())
+        self.reference
+            .iter()
+            .chain(self.candidate)
+            .all(|value| value.is_finite())
     }
 }
 

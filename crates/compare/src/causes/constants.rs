@@ -23,30 +23,55 @@ pub fn factor(value: f64, dims: &[usize], error: f64) -> Option<Named> {
 pub fn factor_in_bf16(value: f64, dims: &[usize], error: f64) -> Option<Named> {
     let rounded = |constant: f64| {
         let bits = (constant as f32).to_bits();
-        f64::from(f32::from_bits((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff_0000))
+        f64::from(f32::from_bits(
+            (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff_0000,
+        ))
     };
     let named = find(value, dims, error, rounded)?;
-    Some(Named { name: format!("{} in bf16", named.name), ..named })
+    Some(Named {
+        name: format!("{} in bf16", named.name),
+        ..named
+    })
 }
 
 fn find(value: f64, dims: &[usize], error: f64, held: impl Fn(f64) -> f64) -> Option<Named> {
     if !value.is_finite() || value == 0.0 {
         return None;
     }
-    let close = |constant: f64| ((value / constant) - 1.0).abs() <= CLOSE.min(error.max(1e-6) * 4.0);
+    let close =
+        |constant: f64| ((value / constant) - 1.0).abs() <= CLOSE.min(error.max(1e-6) * 4.0);
     let mut names: Vec<(f64, String)> = vec![(-1.0, "-1".to_owned())];
     for power in 1..=16 {
         names.push((2f64.powi(power), format!("2^{power}")));
         names.push((2f64.powi(-power), format!("2^-{power}")));
     }
     names.extend(
-        [(1.5, "3/2"), (3.0, "3"), (1.0 / 3.0, "1/3"), (2f64.sqrt(), "sqrt(2)"), (0.5f64.sqrt(), "1/sqrt(2)")]
-            .map(|(v, n)| (v, n.to_owned())),
+        [
+            (1.5, "3/2"),
+            (3.0, "3"),
+            (1.0 / 3.0, "1/3"),
+            (2f64.sqrt(), "sqrt(2)"),
+            (0.5f64.sqrt(), "1/sqrt(2)"),
+        ]
+        .map(|(v, n)| (v, n.to_owned())),
     );
-    names.extend([(std::f64::consts::LOG2_E, "1/ln 2"), (std::f64::consts::LN_2, "ln 2")].map(|(v, n)| (v, n.to_owned())));
     names.extend(
-        [(448.0, "448"), (1.0 / 448.0, "1/448"), (127.0, "127"), (1.0 / 127.0, "1/127"), (255.0, "255"), (1.0 / 255.0, "1/255")]
-            .map(|(v, n)| (v, n.to_owned())),
+        [
+            (std::f64::consts::LOG2_E, "1/ln 2"),
+            (std::f64::consts::LN_2, "ln 2"),
+        ]
+        .map(|(v, n)| (v, n.to_owned())),
+    );
+    names.extend(
+        [
+            (448.0, "448"),
+            (1.0 / 448.0, "1/448"),
+            (127.0, "127"),
+            (1.0 / 127.0, "1/127"),
+            (255.0, "255"),
+            (1.0 / 255.0, "1/255"),
+        ]
+        .map(|(v, n)| (v, n.to_owned())),
     );
     let mut seen: Vec<usize> = dims.iter().copied().filter(|dim| *dim > 2).collect();
     seen.sort_unstable();
@@ -62,7 +87,10 @@ fn find(value: f64, dims: &[usize], error: f64, held: impl Fn(f64) -> f64) -> Op
         let keep = 1.0 - f64::from(percent) / 100.0;
         names.push((1.0 / keep, format!("1/(1-{})", f64::from(percent) / 100.0)));
     }
-    names.into_iter().find(|(constant, _)| close(held(*constant))).map(|(value, name)| Named { value, name })
+    names
+        .into_iter()
+        .find(|(constant, _)| close(held(*constant)))
+        .map(|(value, name)| Named { value, name })
 }
 
 /// `6.9282, which is sqrt(48)`, or the number alone.
@@ -72,7 +100,11 @@ pub fn said(value: f64, named: Option<&Named>) -> String {
         Some(named) => format!("{}, which is {}", short(value), named.name),
         // Five digits would hide what is left.
         None if value != 1.0 && (value - 1.0).abs() < 1e-4 => {
-            format!("1 {} {}", if value > 1.0 { '+' } else { '-' }, short((value - 1.0).abs()))
+            format!(
+                "1 {} {}",
+                if value > 1.0 { '+' } else { '-' },
+                short((value - 1.0).abs())
+            )
         }
         None => short(value),
     }
@@ -88,14 +120,21 @@ pub fn short(value: f64) -> String {
         let text = format!("{value:.4e}");
         return match text.split_once('e') {
             Some((digits, exponent)) if digits.contains('.') => {
-                format!("{}e{exponent}", digits.trim_end_matches('0').trim_end_matches('.'))
+                format!(
+                    "{}e{exponent}",
+                    digits.trim_end_matches('0').trim_end_matches('.')
+                )
             }
             _ => text,
         };
     }
     let decimals = usize::try_from((4 - magnitude).max(0)).unwrap_or(0);
     let text = format!("{value:.decimals$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -105,7 +144,17 @@ mod tests {
     #[test]
     fn a_constant_that_was_rounded_first_keeps_its_name() {
         assert_eq!(factor(6.9375, &[48], 1e-4), None);
-        assert_eq!(factor_in_bf16(6.9377, &[48], 1e-4).map(|named| named.name).as_deref(), Some("sqrt(48) in bf16"));
-        assert_eq!(factor(48f64.sqrt(), &[48], 1e-4).map(|named| named.name).as_deref(), Some("sqrt(48)"));
+        assert_eq!(
+            factor_in_bf16(6.9377, &[48], 1e-4)
+                .map(|named| named.name)
+                .as_deref(),
+            Some("sqrt(48) in bf16")
+        );
+        assert_eq!(
+            factor(48f64.sqrt(), &[48], 1e-4)
+                .map(|named| named.name)
+                .as_deref(),
+            Some("sqrt(48)")
+        );
     }
 }

@@ -9,26 +9,93 @@ pub struct Function {
 
 /// Every function there is a name for, activations first.
 pub const FUNCTIONS: &[Function] = &[
-    Function { name: "silu", of: silu },
-    Function { name: "gelu (erf)", of: gelu },
-    Function { name: "gelu (tanh)", of: gelu_tanh },
-    Function { name: "gelu (quick)", of: gelu_quick },
-    Function { name: "relu", of: relu },
-    Function { name: "relu squared", of: |x| relu(x) * relu(x) },
-    Function { name: "leaky relu (0.01)", of: |x| if x > 0.0 { x } else { 0.01 * x } },
-    Function { name: "elu", of: |x| if x > 0.0 { x } else { x.exp_m1() } },
-    Function { name: "sigmoid", of: sigmoid },
-    Function { name: "tanh", of: f64::tanh },
-    Function { name: "softplus", of: |x| if x > 30.0 { x } else { x.exp().ln_1p() } },
-    Function { name: "mish", of: |x| x * (if x > 30.0 { x } else { x.exp().ln_1p() }).tanh() },
-    Function { name: "relu6", of: |x| x.clamp(0.0, 6.0) },
-    Function { name: "hard swish", of: |x| x * hard_sigmoid(x) },
-    Function { name: "hard sigmoid", of: hard_sigmoid },
-    Function { name: "selu", of: |x| 1.050_700_987_355_480_5 * if x > 0.0 { x } else { 1.673_263_242_354_377_2 * x.exp_m1() } },
-    Function { name: "exp", of: f64::exp },
-    Function { name: "abs", of: f64::abs },
-    Function { name: "square", of: |x| x * x },
-    Function { name: "negation", of: |x| -x },
+    Function {
+        name: "silu",
+        of: silu,
+    },
+    Function {
+        name: "gelu (erf)",
+        of: gelu,
+    },
+    Function {
+        name: "gelu (tanh)",
+        of: gelu_tanh,
+    },
+    Function {
+        name: "gelu (quick)",
+        of: gelu_quick,
+    },
+    Function {
+        name: "relu",
+        of: relu,
+    },
+    Function {
+        name: "relu squared",
+        of: |x| relu(x) * relu(x),
+    },
+    Function {
+        name: "leaky relu (0.01)",
+        of: |x| if x > 0.0 { x } else { 0.01 * x },
+    },
+    Function {
+        name: "elu",
+        of: |x| if x > 0.0 { x } else { x.exp_m1() },
+    },
+    Function {
+        name: "sigmoid",
+        of: sigmoid,
+    },
+    Function {
+        name: "tanh",
+        of: f64::tanh,
+    },
+    Function {
+        name: "softplus",
+        of: |x| if x > 30.0 { x } else { x.exp().ln_1p() },
+    },
+    Function {
+        name: "mish",
+        of: |x| x * (if x > 30.0 { x } else { x.exp().ln_1p() }).tanh(),
+    },
+    Function {
+        name: "relu6",
+        of: |x| x.clamp(0.0, 6.0),
+    },
+    Function {
+        name: "hard swish",
+        of: |x| x * hard_sigmoid(x),
+    },
+    Function {
+        name: "hard sigmoid",
+        of: hard_sigmoid,
+    },
+    Function {
+        name: "selu",
+        of: |x| {
+            1.050_700_987_355_480_5
+                * if x > 0.0 {
+                    x
+                } else {
+                    1.673_263_242_354_377_2 * x.exp_m1()
+                }
+        },
+    },
+    Function {
+        name: "exp",
+        of: f64::exp,
+    },
+    Function {
+        name: "abs",
+        of: f64::abs,
+    },
+    Function {
+        name: "square",
+        of: |x| x * x,
+    },
+    Function {
+        name: "negation",
+        of: |x| -x,
+    },
 ];
 
 pub fn sigmoid(x: f64) -> f64 {
@@ -69,7 +136,9 @@ pub fn softcap(x: f64, cap: f64) -> f64 {
 pub fn best_cap(miss: impl Fn(f64) -> f64) -> f64 {
     const COARSE: usize = 36;
     let at = |step: f64| 0.5 * 2000f64.powf(step / COARSE as f64);
-    let best = (0..=COARSE).min_by(|a, b| miss(at(*a as f64)).total_cmp(&miss(at(*b as f64)))).unwrap_or(0) as f64;
+    let best = (0..=COARSE)
+        .min_by(|a, b| miss(at(*a as f64)).total_cmp(&miss(at(*b as f64))))
+        .unwrap_or(0) as f64;
     let (mut low, mut high) = (best - 1.0, best + 1.0);
     for _ in 0..24 {
         let (a, b) = (low + (high - low) / 3.0, high - (high - low) / 3.0);
@@ -80,7 +149,11 @@ pub fn best_cap(miss: impl Fn(f64) -> f64) -> f64 {
         }
     }
     let cap = at((low + high) / 2.0);
-    if (cap / cap.round() - 1.0).abs() < 0.02 { cap.round() } else { cap }
+    if (cap / cap.round() - 1.0).abs() < 0.02 {
+        cap.round()
+    } else {
+        cap
+    }
 }
 
 /// The complementary error function to about 1e-15: a power series near 0, a continued fraction beyond.
@@ -114,13 +187,21 @@ mod tests {
     fn gelu_is_what_torch_says() {
         // torch.nn.functional.gelu in float64.
         for (x, exact, tanh) in [
-            (-3.0, -0.004_049_694_094_890_31, -0.003_637_392_081_772_994_3),
+            (
+                -3.0,
+                -0.004_049_694_094_890_31,
+                -0.003_637_392_081_772_994_3,
+            ),
             (-0.5, -0.154_268_769_362_993_44, -0.154_285_990_174_856_06),
             (1.0, 0.841_344_746_068_543, 0.841_191_990_608_276_8),
             (4.0, 3.999_873_315_032_667_5, 3.999_929_754_051_807_5),
         ] {
             assert!((gelu(x) - exact).abs() < 1e-13, "gelu({x}) = {}", gelu(x));
-            assert!((gelu_tanh(x) - tanh).abs() < 1e-13, "gelu_tanh({x}) = {}", gelu_tanh(x));
+            assert!(
+                (gelu_tanh(x) - tanh).abs() < 1e-13,
+                "gelu_tanh({x}) = {}",
+                gelu_tanh(x)
+            );
         }
     }
 }

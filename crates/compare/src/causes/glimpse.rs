@@ -16,10 +16,16 @@ pub(super) struct Glimpse {
 impl Glimpse {
     /// Of rows of so many channels.
     pub(super) fn of(rows: &[f64], channels: usize) -> Self {
-        let mean = |row: &[f64], of: &dyn Fn(f64) -> f64| row.iter().map(|x| of(*x)).sum::<f64>() / channels as f64;
+        let mean = |row: &[f64], of: &dyn Fn(f64) -> f64| {
+            row.iter().map(|x| of(*x)).sum::<f64>() / channels as f64
+        };
         let size = |row: &[f64]| {
             let centre = mean(row, &|x| x);
-            [centre, mean(row, &|x| x * x), mean(row, &|x| (x - centre) * (x - centre))]
+            [
+                centre,
+                mean(row, &|x| x * x),
+                mean(row, &|x| (x - centre) * (x - centre)),
+            ]
         };
         // Each channel has its own weight: some of them say as much as all.
         let step = channels.div_ceil(CHANNELS).max(1);
@@ -27,7 +33,9 @@ impl Glimpse {
         Self {
             sizes: rows().map(size).collect(),
             channels: channels.div_ceil(step),
-            values: rows().flat_map(|row| row.iter().copied().step_by(step)).collect(),
+            values: rows()
+                .flat_map(|row| row.iter().copied().step_by(step))
+                .collect(),
         }
     }
 }

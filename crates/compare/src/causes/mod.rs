@@ -77,9 +77,16 @@ const WORTH_SAYING: f64 = 0.5;
 /// Tries every hypothesis on a case.
 fn examine_once(case: &Case<'_>) -> Examination {
     let all: Vec<&dyn Hypothesis> = hypotheses().collect();
-    let scored = |explanation: Explanation| Found { score: score(case, &explanation), explanation };
-    let examined: Vec<Result<Vec<Found>, _>> =
-        all.par_iter().map(|hypothesis| guarded(|| Ok(hypothesis.examine(case)?.into_iter().map(scored).collect()))).collect();
+    let scored = |explanation: Explanation| Found {
+        score: score(case, &explanation),
+        explanation,
+    };
+    let examined: Vec<Result<Vec<Found>, _>> = all
+        .par_iter()
+        .map(|hypothesis| {
+            guarded(|| Ok(hypothesis.examine(case)?.into_iter().map(scored).collect()))
+        })
+        .collect();
     let mut examination = Examination::default();
     for (hypothesis, examined) in all.into_iter().zip(examined) {
         let ruled_out = |text: Cow<'static, str>| Attempt {
@@ -109,18 +116,26 @@ fn examine_once(case: &Case<'_>) -> Examination {
 }
 
 /// A bug in one of thirty hypotheses must not take the report with it. Where tests run, it must.
-fn guarded<T>(examine: impl FnOnce() -> Result<T, Cow<'static, str>>) -> Result<T, Cow<'static, str>> {
+fn guarded<T>(
+    examine: impl FnOnce() -> Result<T, Cow<'static, str>>,
+) -> Result<T, Cow<'static, str>> {
     if cfg!(debug_assertions) {
         return examine();
     }
     let examined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(examine));
-    examined.unwrap_or_else(|_| Err("it failed in a way it should not have; please report it".into()))
+    examined
+        .unwrap_or_else(|_| Err("it failed in a way it should not have; please report it".into()))
 }
 
 /// Tries every hypothesis on a case, and where one alone is not enough, on what it leaves.
 pub fn examine(case: &Case<'_>) -> Examination {
     let mut examination = examine_once(case);
-    if let Some(two) = examination.found.first().filter(|best| !best.score.proven).and_then(|best| and_then(case, best)) {
+    if let Some(two) = examination
+        .found
+        .first()
+        .filter(|best| !best.score.proven)
+        .and_then(|best| and_then(case, best))
+    {
         examination.found.insert(0, two);
     }
     examination
@@ -133,19 +148,34 @@ const VALUES_FOR_EACH: usize = 32;
 
 /// A second cause on top of one that explains most: both together are proven, or nothing is said.
 fn and_then(case: &Case<'_>, first: &Found) -> Option<Found> {
-    let Found { explanation, score: alone } = first;
-    let case::Predicted::Values(predicted) = &explanation.predicted else { return None };
+    let Found {
+        explanation,
+        score: alone,
+    } = first;
+    let case::Predicted::Values(predicted) = &explanation.predicted else {
+        return None;
+    };
     if explanation.class != Class::Mechanism || alone.explained? < LARGEST_PART {
         return None;
     }
-    let rest = examine_once(&Case { reference: predicted, ..*case });
-    let second = rest.found.into_iter().next().filter(|second| second.score.proven)?;
+    let rest = examine_once(&Case {
+        reference: predicted,
+        ..*case
+    });
+    let second = rest
+        .found
+        .into_iter()
+        .next()
+        .filter(|second| second.score.proven)?;
     let freedom = explanation.freedom + second.explanation.freedom;
     if freedom * VALUES_FOR_EACH > case.candidate.len() {
         return None;
     }
     let both = Explanation {
-        text: format!("{}; and beyond that {}", explanation.text, second.explanation.text),
+        text: format!(
+            "{}; and beyond that {}",
+            explanation.text, second.explanation.text
+        ),
         details: with(explanation.details.clone(), "then", &second.explanation),
         freedom,
         predicted: second.explanation.predicted,
@@ -153,11 +183,15 @@ fn and_then(case: &Case<'_>, first: &Found) -> Option<Found> {
         class: Class::Mechanism,
     };
     let score = score(case, &both);
-    score.proven.then_some(Found { explanation: both, score })
+    score.proven.then_some(Found {
+        explanation: both,
+        score,
+    })
 }
 
 fn with(mut details: serde_json::Value, key: &str, second: &Explanation) -> serde_json::Value {
-    details[key] = serde_json::json!({"kind": second.kind, "text": second.text, "details": second.details});
+    details[key] =
+        serde_json::json!({"kind": second.kind, "text": second.text, "details": second.details});
     details
 }
 
@@ -170,10 +204,17 @@ fn order(found: &mut [Found]) {
 
 fn prefer_closer(found: &mut [Found]) {
     let unexplained = |found: &Found| 1.0 - found.score.explained.unwrap_or(0.0);
-    let Some(first) = found.first().filter(|first| first.score.proven && unexplained(first) > LITTLE) else { return };
+    let Some(first) = found
+        .first()
+        .filter(|first| first.score.proven && unexplained(first) > LITTLE)
+    else {
+        return;
+    };
     // In coarse dtypes a simple cause can come near enough to pass for the elaborate one it resembles; that one leaves far less.
     let closer = |other: &Found| {
-        other.score.proven && other.explanation.class == first.explanation.class && unexplained(other) < unexplained(first) / FAR_LESS
+        other.score.proven
+            && other.explanation.class == first.explanation.class
+            && unexplained(other) < unexplained(first) / FAR_LESS
     };
     if let Some(at) = found.iter().position(closer) {
         found[..=at].rotate_right(1);
@@ -184,10 +225,18 @@ fn prefer_closer(found: &mut [Found]) {
 /// is missing all the same.
 fn name_skipped(found: &mut [Found]) {
     let is_skipped = |found: &Found| {
-        let Explanation { kind, class, details, .. } = &found.explanation;
+        let Explanation {
+            kind,
+            class,
+            details,
+            ..
+        } = &found.explanation;
         *kind == "wrong_tensor" && *class == Class::Mechanism && details["side"] == "candidate"
     };
-    if !found.first().is_some_and(|first| first.score.proven && is_skipped(first)) {
+    if !found
+        .first()
+        .is_some_and(|first| first.score.proven && is_skipped(first))
+    {
         return;
     }
     let says_more = |found: &Found| {
@@ -206,12 +255,22 @@ const FAR_LESS: f64 = 4.0;
 
 impl Found {
     fn better_first(a: &Self, b: &Self) -> std::cmp::Ordering {
-        let key = |found: &Self| (!found.score.proven, found.explanation.class, found.explanation.freedom);
+        let key = |found: &Self| {
+            (
+                !found.score.proven,
+                found.explanation.class,
+                found.explanation.freedom,
+            )
+        };
         let explained = |found: &Self| found.score.explained.unwrap_or(0.0);
         // Of what is proven the simplest, of the rest what explains most.
         match (a.score.proven, b.score.proven) {
-            (true, true) => key(a).cmp(&key(b)).then(explained(b).total_cmp(&explained(a))),
-            (false, false) => explained(b).total_cmp(&explained(a)).then(key(a).cmp(&key(b))),
+            (true, true) => key(a)
+                .cmp(&key(b))
+                .then(explained(b).total_cmp(&explained(a))),
+            (false, false) => explained(b)
+                .total_cmp(&explained(a))
+                .then(key(a).cmp(&key(b))),
             (first, second) => second.cmp(&first),
         }
     }
@@ -235,8 +294,11 @@ pub fn find(scene: &Scene<'_>, report: &mut Report) {
     let mut flows = flow::every(scene);
     reduced::find(scene, report, &mut flows);
     own::judge_again(scene, report, &flows);
-    for (pair, (verdict, origin)) in
-        report.pairs.iter_mut().zip(decided.iter().flatten()).filter(|(pair, decided)| pair.verdict != decided.0)
+    for (pair, (verdict, origin)) in report
+        .pairs
+        .iter_mut()
+        .zip(decided.iter().flatten())
+        .filter(|(pair, decided)| pair.verdict != decided.0)
     {
         (pair.verdict, pair.origin) = (*verdict, *origin);
         pair.causes.clear();
@@ -246,18 +308,36 @@ pub fn find(scene: &Scene<'_>, report: &mut Report) {
             continue;
         }
         let given = own::given(scene, at, |at| flows[at].is_some());
-        report.pairs[at].causes = named(&examine_pair(scene, at, flows[at].as_ref(), given), flows[at].as_ref());
+        report.pairs[at].causes = named(
+            &examine_pair(scene, at, flows[at].as_ref(), given),
+            flows[at].as_ref(),
+        );
     }
     if decided.is_none() {
-        let examine = |at: usize| named(&examine_pair(scene, at, flows[at].as_ref(), None), flows[at].as_ref());
+        let examine = |at: usize| {
+            named(
+                &examine_pair(scene, at, flows[at].as_ref(), None),
+                flows[at].as_ref(),
+            )
+        };
         harmless::mark(report, &flows, examine);
     }
 }
 
 /// What a tolerance of the user's said of every pair: it decides alone, whatever is found out about them.
 fn decided(report: &Report) -> Option<Vec<(Verdict, Option<Origin>)>> {
-    let by_tolerance = report.pairs.iter().any(|pair| pair.totals.as_ref().is_some_and(|totals| totals.beyond.is_some()));
-    by_tolerance.then(|| report.pairs.iter().map(|pair| (pair.verdict, pair.origin)).collect())
+    let by_tolerance = report.pairs.iter().any(|pair| {
+        pair.totals
+            .as_ref()
+            .is_some_and(|totals| totals.beyond.is_some())
+    });
+    by_tolerance.then(|| {
+        report
+            .pairs
+            .iter()
+            .map(|pair| (pair.verdict, pair.origin))
+            .collect()
+    })
 }
 
 /// Everything that was tried on one pair, whatever its verdict; `None` when it cannot be examined.
@@ -265,7 +345,14 @@ pub fn explain(scene: &Scene<'_>, pair: usize) -> Option<Explained> {
     if scene.entries()[pair].dims.contains(&0) {
         // No value, nothing that could be otherwise.
         let (causes, attempts) = (Vec::new(), Vec::new());
-        return Some(Explained { causes, attempts, formula: None, follows: None, off: None, rounding: None });
+        return Some(Explained {
+            causes,
+            attempts,
+            formula: None,
+            follows: None,
+            off: None,
+            rounding: None,
+        });
     }
     reduced::again(scene);
     let flow = flow::of_pair(scene, pair);
@@ -281,7 +368,14 @@ pub fn explain(scene: &Scene<'_>, pair: usize) -> Option<Explained> {
         // That no cause was found is no news where none is needed.
         causes.retain(|cause| cause.kind != "unknown");
     }
-    Some(Explained { causes, attempts: examination.attempts, formula: flow.map(|flow| flow.formula), follows, off, rounding })
+    Some(Explained {
+        causes,
+        attempts: examination.attempts,
+        formula: flow.map(|flow| flow.formula),
+        follows,
+        off,
+        rounding,
+    })
 }
 
 /// What the candidate would be if this cause of a pair were the whole truth; `None` when it says no values, the pair is too large or its
@@ -293,8 +387,12 @@ pub fn predicted(scene: &Scene<'_>, pair: usize, cause: &Cause) -> Option<Vec<f6
     reduced::again(scene);
     scene.load(pair)?;
     let given = own::given(scene, pair, |at| flow::of_pair(scene, at).is_some());
-    let found = examine_pair(scene, pair, flow::of_pair(scene, pair).as_ref(), given).found.into_iter();
-    let mut same = found.filter(|found| found.explanation.kind == cause.kind && found.explanation.text == cause.text);
+    let found = examine_pair(scene, pair, flow::of_pair(scene, pair).as_ref(), given)
+        .found
+        .into_iter();
+    let mut same = found.filter(|found| {
+        found.explanation.kind == cause.kind && found.explanation.text == cause.text
+    });
     match same.next()?.explanation.predicted {
         case::Predicted::Values(values) => Some(values),
         case::Predicted::Share { .. } => None,
@@ -318,8 +416,15 @@ pub struct Explained {
 /// The hypotheses on one pair. Where its op is known they see the op's own error alone: what the candidate should be by its own inputs
 /// against what it is. Where that proves nothing, reference against candidate. Where it is not known, errors as large as those `given` by
 /// the inputs are noise.
-fn examine_pair(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>, given: Option<Measures>) -> Examination {
-    let Some(loaded) = scene.load(pair) else { return examine_parts(scene, pair, flow) };
+fn examine_pair(
+    scene: &Scene<'_>,
+    pair: usize,
+    flow: Option<&flow::Flow>,
+    given: Option<Measures>,
+) -> Examination {
+    let Some(loaded) = scene.load(pair) else {
+        return examine_parts(scene, pair, flow);
+    };
     let mut case = Case::new(scene, pair, &loaded);
     if let (Some(given), None) = (given, flow) {
         case.noise = std::array::from_fn(|i| case.noise[i].max(given[i]));
@@ -334,9 +439,19 @@ fn examine_pair(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>, given
         plain.found.push(confirmed_by(&case, &capped));
         order(&mut plain.found);
     }
-    let Some(flow) = flow.filter(|flow| !flow.follows() || flow.confirmed.is_some()) else { return plain };
+    let Some(flow) = flow.filter(|flow| !flow.follows() || flow.confirmed.is_some()) else {
+        return plain;
+    };
     let is_made = !flow.expected.is_empty();
-    let own = if is_made { Case { reference: &flow.expected, noise: flow.bound, ..case } } else { case };
+    let own = if is_made {
+        Case {
+            reference: &flow.expected,
+            noise: flow.bound,
+            ..case
+        }
+    } else {
+        case
+    };
     if let Some(confirmed) = &flow.confirmed {
         plain.found.push(confirmed_by(&own, confirmed));
         order(&mut plain.found);
@@ -352,16 +467,34 @@ fn examine_pair(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>, given
 }
 
 /// Kinds that say which values are where: an error of any size does not put others there.
-const ELSEWHERE: [&str; 5] = ["permuted", "transposed", "swapped", "wrong_tensor", "shifted"];
+const ELSEWHERE: [&str; 5] = [
+    "permuted",
+    "transposed",
+    "swapped",
+    "wrong_tensor",
+    "shifted",
+];
 
 /// What is entirely wrong upstream gives no licence to explain anything by anything: what an explanation of any other kind leaves must be what
 /// some rounding could be.
 fn doubt(examination: &mut Examination, noise: Measures, given: Measures) {
     let most: Measures = std::array::from_fn(|i| noise[i].max(given[i].min(crate::noise::MOST[i])));
-    for found in examination.found.iter_mut().filter(|found| found.score.proven && !ELSEWHERE.contains(&found.explanation.kind)) {
-        found.score.proven = found.score.left.iter().zip(most).all(|(left, most)| *left <= score::SLACK * most);
+    for found in examination
+        .found
+        .iter_mut()
+        .filter(|found| found.score.proven && !ELSEWHERE.contains(&found.explanation.kind))
+    {
+        found.score.proven = found
+            .score
+            .left
+            .iter()
+            .zip(most)
+            .all(|(left, most)| *left <= score::SLACK * most);
         let text = &found.explanation.text;
-        let same = examination.attempts.iter_mut().filter(|attempt| attempt.text == *text);
+        let same = examination
+            .attempts
+            .iter_mut()
+            .filter(|attempt| attempt.text == *text);
         same.for_each(|attempt| attempt.proven &= found.score.proven);
     }
     order(&mut examination.found);
@@ -376,16 +509,28 @@ fn examine_parts(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>) -> E
         let case = Case::new(scene, pair, &part);
         let mut examination = examine(&case);
         if let Some(confirmed) = flow.and_then(|flow| flow.confirmed.as_ref()) {
-            examination.found.push(confirmed_by(&case, &flow::Confirmed { predicted: Vec::new(), ..confirmed.clone() }));
+            examination.found.push(confirmed_by(
+                &case,
+                &flow::Confirmed {
+                    predicted: Vec::new(),
+                    ..confirmed.clone()
+                },
+            ));
             order(&mut examination.found);
         }
         for found in &mut examination.found {
             found.explanation.details["looked_at"] = part.reference.len().into();
             found.explanation.details["of"] = whole.into();
             // What it counts, it counted there.
-            found.explanation.text += &format!(" (counted in {} of the tensor's {whole} values)", part.reference.len());
+            found.explanation.text += &format!(
+                " (counted in {} of the tensor's {whole} values)",
+                part.reference.len()
+            );
         }
-        let proven = examination.found.first().is_some_and(|best| best.score.proven);
+        let proven = examination
+            .found
+            .first()
+            .is_some_and(|best| best.score.proven);
         if proven || best.attempts.is_empty() {
             best = examination;
         }
@@ -408,22 +553,39 @@ fn confirmed_by(case: &Case<'_>, confirmed: &flow::Confirmed) -> Found {
         details,
         class: Class::Mechanism,
         // One of many tensors was chosen: two that changed places say more.
-        freedom: if confirmed.kind == "wrong_tensor" { 2 } else { 0 },
+        freedom: if confirmed.kind == "wrong_tensor" {
+            2
+        } else {
+            0
+        },
         predicted: case::Predicted::Values(confirmed.predicted.clone()),
     };
-    let share = case::Predicted::Share { explained: (1.0 - (1.0 - confirmed.coefficient).abs()).max(0.0), proven: true };
+    let share = case::Predicted::Share {
+        explained: (1.0 - (1.0 - confirmed.coefficient).abs()).max(0.0),
+        proven: true,
+    };
     if confirmed.predicted.is_empty() {
         explanation.predicted = share;
-        return Found { score: score(case, &explanation), explanation };
+        return Found {
+            score: score(case, &explanation),
+            explanation,
+        };
     }
     let mut found = score(case, &explanation);
     // Left beyond rounding it is only near the truth.
-    let rounding = found.left.iter().zip(case.noise).all(|(left, noise)| *left <= score::SLACK * noise);
+    let rounding = found
+        .left
+        .iter()
+        .zip(case.noise)
+        .all(|(left, noise)| *left <= score::SLACK * noise);
     if !found.proven && rounding {
         explanation.predicted = share;
         found = score(case, &explanation);
     }
-    Found { explanation, score: found }
+    Found {
+        explanation,
+        score: found,
+    }
 }
 
 /// The explanations worth a sentence, best first; `unknown` before them when none is proven.
@@ -434,10 +596,20 @@ fn named(examination: &Examination, flow: Option<&flow::Flow>) -> Vec<Cause> {
     let mut causes: Vec<Cause> = examination
         .found
         .iter()
-        .filter(|found| found.score.proven || found.score.explained.is_some_and(|explained| explained >= WORTH_SAYING))
+        .filter(|found| {
+            found.score.proven
+                || found
+                    .score
+                    .explained
+                    .is_some_and(|explained| explained >= WORTH_SAYING)
+        })
         .map(Found::cause)
         .collect();
-    if !examination.found.first().is_some_and(|best| best.score.proven) {
+    if !examination
+        .found
+        .first()
+        .is_some_and(|best| best.score.proven)
+    {
         causes.insert(0, unknown(flow));
     }
     causes
@@ -453,5 +625,10 @@ fn unknown(flow: Option<&flow::Flow>) -> Cause {
                 .to_owned()
         }
     };
-    Cause { kind: "unknown", explained: None, text, details: serde_json::json!({"formula": flow.map(|flow| &flow.formula)}) }
+    Cause {
+        kind: "unknown",
+        explained: None,
+        text,
+        details: serde_json::json!({"formula": flow.map(|flow| &flow.formula)}),
+    }
 }

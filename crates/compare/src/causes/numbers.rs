@@ -22,7 +22,11 @@ pub(super) fn apart(of: Box<dyn Operand>) -> Box<dyn Operand> {
     }
     let each = of.dtype().values_per_element() as u64;
     let dims: Vec<u64> = of.shape().dims().iter().copied().chain([each]).collect();
-    Box::new(Apart { of, shape: Shape::from(dims), each })
+    Box::new(Apart {
+        of,
+        shape: Shape::from(dims),
+        each,
+    })
 }
 
 struct Apart {
@@ -44,9 +48,21 @@ impl Operand for Apart {
         None
     }
 
-    fn f64_values(&self, start: u64, count: usize, scratch: &mut Vec<u8>, out: &mut Vec<f64>) -> bool {
-        let (first, end) = (start / self.each, (start + count as u64).div_ceil(self.each));
-        if !self.of.f64_values(first, (end - first) as usize, scratch, out) {
+    fn f64_values(
+        &self,
+        start: u64,
+        count: usize,
+        scratch: &mut Vec<u8>,
+        out: &mut Vec<f64>,
+    ) -> bool {
+        let (first, end) = (
+            start / self.each,
+            (start + count as u64).div_ceil(self.each),
+        );
+        if !self
+            .of
+            .f64_values(first, (end - first) as usize, scratch, out)
+        {
             return false;
         }
         out.drain(..(start % self.each) as usize);
@@ -70,8 +86,13 @@ mod tests {
     #[test]
     fn complex_numbers_are_two_each_from_anywhere() {
         let bytes: Vec<u8> = (0..12).flat_map(|n| (n as f32).to_le_bytes()).collect();
-        let apart = apart(Box::new(View::new(DType::C64, Shape::from([2, 3]), bytes.into()).unwrap()));
-        assert_eq!((apart.shape().dims(), apart.dtype(), apart.len()), (&[2, 3, 2][..], DType::F32, 12));
+        let apart = apart(Box::new(
+            View::new(DType::C64, Shape::from([2, 3]), bytes.into()).unwrap(),
+        ));
+        assert_eq!(
+            (apart.shape().dims(), apart.dtype(), apart.len()),
+            (&[2, 3, 2][..], DType::F32, 12)
+        );
         let mut values = Vec::new();
         for (start, count) in [(0, 12), (0, 1), (3, 1), (3, 4), (4, 2), (5, 0), (11, 1)] {
             assert!(apart.f64_values(start, count, &mut Vec::new(), &mut values));

@@ -16,7 +16,9 @@ impl Part {
         let mut values = Vec::with_capacity(self.dims.iter().product());
         let (mut scratch, mut run) = (Vec::new(), Vec::new());
         for (start, count) in &self.runs {
-            operand.f64_values(*start, *count, &mut scratch, &mut run).then_some(())?;
+            operand
+                .f64_values(*start, *count, &mut scratch, &mut run)
+                .then_some(())?;
             values.extend_from_slice(&run);
         }
         operand.check().ok()?;
@@ -33,7 +35,9 @@ pub(super) fn outer(dims: &[usize], most: usize, around: u64) -> Option<Part> {
     }
     let axis = (0..dims.len()).find(|axis| inside[axis + 1] <= most && inside[*axis] > most)?;
     let kept = (most / inside[axis + 1]).clamp(1, dims[axis]);
-    let around = usize::try_from(around).ok()?.min(inside[0].saturating_sub(1));
+    let around = usize::try_from(around)
+        .ok()?
+        .min(inside[0].saturating_sub(1));
     let index = around / inside[axis + 1] % dims[axis];
     let first = index.saturating_sub(kept / 2).min(dims[axis] - kept);
     let before = around / inside[axis] * inside[axis];
@@ -41,7 +45,10 @@ pub(super) fn outer(dims: &[usize], most: usize, around: u64) -> Option<Part> {
     let mut part = dims.to_vec();
     part[..axis].fill(1);
     part[axis] = kept;
-    Some(Part { dims: part, runs: vec![(start as u64, kept * inside[axis + 1])] })
+    Some(Part {
+        dims: part,
+        runs: vec![(start as u64, kept * inside[axis + 1])],
+    })
 }
 
 /// Fewer neighbours than this say little about an axis.
@@ -57,7 +64,10 @@ pub(super) fn inner(dims: &[usize], most: usize) -> Option<Part> {
     }
     let mut part = dims.to_vec();
     *part.last_mut()? = kept;
-    Some(Part { dims: part, runs: (0..rows).map(|row| ((row * last) as u64, kept)).collect() })
+    Some(Part {
+        dims: part,
+        runs: (0..rows).map(|row| ((row * last) as u64, kept)).collect(),
+    })
 }
 
 #[cfg(test)]
@@ -68,7 +78,12 @@ mod tests {
     fn counted(dims: &[usize]) -> View {
         let count: usize = dims.iter().product();
         let bytes: Vec<u8> = (0..count).flat_map(|n| (n as f32).to_le_bytes()).collect();
-        View::new(DType::F32, Shape::from(dims.iter().map(|dim| *dim as u64).collect::<Vec<_>>()), bytes.into()).unwrap()
+        View::new(
+            DType::F32,
+            Shape::from(dims.iter().map(|dim| *dim as u64).collect::<Vec<_>>()),
+            bytes.into(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -88,7 +103,10 @@ mod tests {
         let part = inner(&dims, 12 * 20).unwrap();
         let values = part.read(&counted(&dims)).unwrap();
         assert_eq!(part.dims, [3, 4, 20]);
-        assert_eq!((values[0], values[19], values[20], values[239]), (0.0, 19.0, 100.0, 1119.0));
+        assert_eq!(
+            (values[0], values[19], values[20], values[239]),
+            (0.0, 19.0, 100.0, 1119.0)
+        );
     }
 
     #[test]

@@ -35,23 +35,40 @@ pub(super) fn again(scene: &Scene<'_>) {
             && let Some(ranks) = partial_sum::added_up(scene, at)
             && let (Some(whole), Some(first)) = (scene.load(at), ranks.into_iter().next())
         {
-            scene.take_instead(at, Some(Arc::new(super::Loaded { candidate: first, ..super::Loaded::clone(&whole) })));
+            scene.take_instead(
+                at,
+                Some(Arc::new(super::Loaded {
+                    candidate: first,
+                    ..super::Loaded::clone(&whole)
+                })),
+            );
         }
     }
 }
 
 /// The pair that was computed from one rank's part, if there is one; its flow is then that from the part.
-fn never_added(scene: &Scene<'_>, report: &Report, flows: &mut [Option<Flow>], at: usize, ranks: &[Vec<f64>]) -> Option<String> {
+fn never_added(
+    scene: &Scene<'_>,
+    report: &Report,
+    flows: &mut [Option<Flow>],
+    at: usize,
+    ranks: &[Vec<f64>],
+) -> Option<String> {
     let whole = scene.load(at)?;
     let takes = |flow: &Flow| flow.inputs.contains(&at) && !flow.follows();
-    let consumers = (at + 1..flows.len()).filter(|next| report.pairs[*next].verdict == Verdict::Diverged);
-    let consumers: Vec<usize> = consumers.filter(|next| flows[*next].as_ref().is_some_and(takes)).collect();
+    let consumers =
+        (at + 1..flows.len()).filter(|next| report.pairs[*next].verdict == Verdict::Diverged);
+    let consumers: Vec<usize> = consumers
+        .filter(|next| flows[*next].as_ref().is_some_and(takes))
+        .collect();
     for next in consumers {
         for part in ranks {
             let mut alone = super::Loaded::clone(&whole);
             alone.candidate.clone_from(part);
             scene.take_instead(at, Some(Arc::new(alone)));
-            if let Some(flow) = flow::of_pair(scene, next).filter(|flow| flow.inputs.contains(&at) && flow.follows()) {
+            if let Some(flow) = flow::of_pair(scene, next)
+                .filter(|flow| flow.inputs.contains(&at) && flow.follows())
+            {
                 flows[next] = Some(flow);
                 return Some(report.pairs[next].name.clone());
             }

@@ -79,8 +79,20 @@ pub struct Sketch {
 
 /// The same places for every tensor of so many elements.
 pub fn scattered(elements: usize) -> impl Iterator<Item = usize> {
-    let step = |nth: usize| (nth as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11;
-    (0..PLACES.min(elements)).map(move |nth| if elements <= PLACES { nth } else { (step(nth) % elements as u64) as usize })
+    let step = |nth: usize| {
+        (nth as u64 + 1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+            >> 11
+    };
+    (0..PLACES.min(elements)).map(move |nth| {
+        if elements <= PLACES {
+            nth
+        } else {
+            (step(nth) % elements as u64) as usize
+        }
+    })
 }
 
 /// Places of a sketch.
@@ -157,8 +169,17 @@ enum Key {
 }
 
 impl<'a> Scene<'a> {
-    pub fn new(plan: &'a Plan, reference: &'a Side<'a>, candidate: &'a Side<'a>, report: &Report) -> Self {
-        let steps: Vec<_> = report.pairs.iter().map(|pair| pair.layout.as_ref().map(|layout| layout.steps.clone())).collect();
+    pub fn new(
+        plan: &'a Plan,
+        reference: &'a Side<'a>,
+        candidate: &'a Side<'a>,
+        report: &Report,
+    ) -> Self {
+        let steps: Vec<_> = report
+            .pairs
+            .iter()
+            .map(|pair| pair.layout.as_ref().map(|layout| layout.steps.clone()))
+            .collect();
         let each = |pair: &PairReport| pair.dtypes[0].values_per_element();
         let dims = |pair: &PairReport| -> Option<Vec<usize>> {
             let dims = pair.shape.as_ref()?.dims().iter().map(|dim| *dim as usize);
@@ -176,7 +197,11 @@ impl<'a> Scene<'a> {
                 noise: pair.noise,
                 measures: pair.measures,
                 parameter: pair.parameter,
-                worst: pair.totals.as_ref().and_then(|totals| totals.worst.as_ref()).map(|worst| worst.at * each(pair) as u64),
+                worst: pair
+                    .totals
+                    .as_ref()
+                    .and_then(|totals| totals.worst.as_ref())
+                    .map(|worst| worst.at * each(pair) as u64),
                 inputs: None,
             })
             .collect();
@@ -203,7 +228,12 @@ impl<'a> Scene<'a> {
 
     /// Both sides of a pair; `None` when it cannot be read, has no numbers or is larger than [`MOST_ELEMENTS`].
     pub fn load(&self, pair: usize) -> Option<Arc<Loaded>> {
-        if let Some(instead) = self.instead.lock().unwrap_or_else(PoisonError::into_inner).get(&pair) {
+        if let Some(instead) = self
+            .instead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&pair)
+        {
             return Some(instead.clone());
         }
         if let Some(loaded) = self.cache().loaded.get(&pair) {
@@ -212,7 +242,11 @@ impl<'a> Scene<'a> {
         let [reference, candidate] = self.aligned(pair)?;
         let Array { dims, values } = Array::read(&*reference, MOST_ELEMENTS)?;
         let candidate = Array::read(&*candidate, MOST_ELEMENTS)?.values;
-        let loaded = Arc::new(Loaded { dims, reference: values, candidate });
+        let loaded = Arc::new(Loaded {
+            dims,
+            reference: values,
+            candidate,
+        });
         let mut cache = self.cache();
         cache.loaded.insert(pair, loaded.clone());
         cache.keep(Key::Pair(pair), 2 * loaded.reference.len());
@@ -221,8 +255,12 @@ impl<'a> Scene<'a> {
 
     /// The same to be read in part, where it is large.
     pub(super) fn recorded(&self, pair: usize) -> Option<Recorded> {
-        let is_read =
-            self.instead.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&pair) || self.cache().loaded.contains_key(&pair);
+        let is_read = self
+            .instead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains_key(&pair)
+            || self.cache().loaded.contains_key(&pair);
         if is_read || self.entries[pair].dims.iter().product::<usize>() <= KEPT_WHOLE {
             return self.load(pair).map(Recorded::Read);
         }
@@ -244,10 +282,17 @@ impl<'a> Scene<'a> {
         let read = || {
             let [reference, candidate] = self.aligned(pair)?;
             let dims = &self.entries[pair].dims;
-            let plans = [part::outer(dims, PART, worst.unwrap_or(0)), part::inner(dims, PART)];
+            let plans = [
+                part::outer(dims, PART, worst.unwrap_or(0)),
+                part::inner(dims, PART),
+            ];
             let both = plans.into_iter().flatten().filter_map(|plan| {
                 let (reference, candidate) = (plan.read(&*reference)?, plan.read(&*candidate)?);
-                Some(Loaded { dims: plan.dims, reference, candidate })
+                Some(Loaded {
+                    dims: plan.dims,
+                    reference,
+                    candidate,
+                })
             });
             Some(both.collect())
         };
@@ -274,34 +319,75 @@ impl<'a> Scene<'a> {
 
     /// The scene in which of a pair, and of all that have as many rows, only some rows are left; `None` where that is not worth it.
     pub(super) fn thinned(&self, pair: usize) -> Option<Self> {
-        if self.thin.is_some() || !self.instead.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        if self.thin.is_some()
+            || !self
+                .instead
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_empty()
+        {
             return None;
         }
         let (rows, _) = thin::rows_of(&self.entries[pair].dims)?;
         let mut thinned = self.thinned.lock().unwrap_or_else(PoisonError::into_inner);
-        let Thinned { thin, entries, cache } = thinned.entry(rows).or_insert_with(|| self.thin_to(rows)).clone()?;
+        let Thinned {
+            thin,
+            entries,
+            cache,
+        } = thinned
+            .entry(rows)
+            .or_insert_with(|| self.thin_to(rows))
+            .clone()?;
         // Too wide to be among them.
         if entries[pair].dims.is_empty() {
             return None;
         }
-        let Self { plan, reference, candidate, ref steps, .. } = *self;
+        let Self {
+            plan,
+            reference,
+            candidate,
+            ref steps,
+            ..
+        } = *self;
         let (instead, thinned) = (Mutex::default(), Mutex::default());
-        Some(Self { plan, reference, candidate, steps: steps.clone(), entries, cache, instead, thinned, thin: Some(thin) })
+        Some(Self {
+            plan,
+            reference,
+            candidate,
+            steps: steps.clone(),
+            entries,
+            cache,
+            instead,
+            thinned,
+            thin: Some(thin),
+        })
     }
 
     fn thin_to(&self, rows: usize) -> Option<Thinned> {
         let alike: Vec<usize> = (0..self.entries.len())
-            .filter(|at| !self.entries[*at].parameter && thin::rows_of(&self.entries[*at].dims).is_some_and(|(own, _)| own == rows))
+            .filter(|at| {
+                !self.entries[*at].parameter
+                    && thin::rows_of(&self.entries[*at].dims).is_some_and(|(own, _)| own == rows)
+            })
             .collect();
         let mut widths: HashMap<usize, usize> = HashMap::new();
-        alike.iter().filter_map(|at| self.entries[*at].dims.last()).for_each(|width| *widths.entry(*width).or_default() += 1);
-        let (width, _) = widths.into_iter().max_by_key(|(width, count)| (*count, *width))?;
+        alike
+            .iter()
+            .filter_map(|at| self.entries[*at].dims.last())
+            .for_each(|width| *widths.entry(*width).or_default() += 1);
+        let (width, _) = widths
+            .into_iter()
+            .max_by_key(|(width, count)| (*count, *width))?;
         let thin = Thin::of(rows, width, || self.quietness(&alike, rows))?;
         let mut entries = self.entries.to_vec();
         for entry in entries.iter_mut().filter(|entry| !entry.parameter) {
             entry.dims = thin.dims(&entry.dims).unwrap_or_default();
         }
-        Some(Thinned { thin, entries: entries.into(), cache: Arc::default() })
+        Some(Thinned {
+            thin,
+            entries: entries.into(),
+            cache: Arc::default(),
+        })
     }
 
     /// How quiet each row is where it is quietest beside the others, by a few values of each; `None` where there are too many rows.
@@ -313,20 +399,30 @@ impl<'a> Scene<'a> {
         let step = pairs.len().div_ceil(QUIET_PAIRS).max(1);
         let (mut scratch, mut run) = (Vec::new(), Vec::new());
         for &pair in pairs.iter().step_by(step) {
-            let Some([reference, _]) = self.aligned(pair) else { continue };
+            let Some([reference, _]) = self.aligned(pair) else {
+                continue;
+            };
             let width = self.entries[pair].dims.last().copied().unwrap_or(0);
             let count = width.min(QUIET_CHANNELS);
             let mut sizes = Vec::with_capacity(rows);
             for row in 0..rows {
                 let channel = (row * 7919) % (width - count + 1);
-                if !reference.f64_values((row * width + channel) as u64, count, &mut scratch, &mut run) {
+                if !reference.f64_values(
+                    (row * width + channel) as u64,
+                    count,
+                    &mut scratch,
+                    &mut run,
+                ) {
                     break;
                 }
                 sizes.push(energy(&run));
             }
             let mean = sizes.iter().sum::<f64>() / rows as f64;
             if sizes.len() == rows && mean > 0.0 {
-                least.iter_mut().zip(sizes).for_each(|(least, size)| *least = least.min(size / mean));
+                least
+                    .iter_mut()
+                    .zip(sizes)
+                    .for_each(|(least, size)| *least = least.min(size / mean));
             }
         }
         Some(least)
@@ -335,13 +431,23 @@ impl<'a> Scene<'a> {
     /// The tensors of a pair as they lie in the files: several where it was put together from ranks or pieces.
     pub fn parts(&self, pair: usize) -> Option<(Vec<View>, Vec<View>)> {
         let pair = self.plan.pairing.pairs.get(pair)?;
-        let views = |side: &Side<'_>, items: &[usize]| -> Option<Vec<View>> { items.iter().map(|item| side.view(*item).ok()).collect() };
-        Some((views(self.reference, &pair.reference)?, views(self.candidate, &pair.candidate)?))
+        let views = |side: &Side<'_>, items: &[usize]| -> Option<Vec<View>> {
+            items.iter().map(|item| side.view(*item).ok()).collect()
+        };
+        Some((
+            views(self.reference, &pair.reference)?,
+            views(self.candidate, &pair.candidate)?,
+        ))
     }
 
     /// Whether an element of a pair is one number.
     pub fn is_one_number(&self, pair: usize) -> bool {
-        self.plan.pairing.pairs.get(pair).is_some_and(|pair| self.reference.items()[pair.reference[0]].dtype.values_per_element() == 1)
+        self.plan.pairing.pairs.get(pair).is_some_and(|pair| {
+            self.reference.items()[pair.reference[0]]
+                .dtype
+                .values_per_element()
+                == 1
+        })
     }
 
     /// The steps that line a pair up.
@@ -352,22 +458,47 @@ impl<'a> Scene<'a> {
     /// Every other recorded tensor of either side with as many elements, paired ones in the reference's layout, nearest in execution order
     /// first. Parameters too.
     pub fn others(&self, pair: usize, elements: usize) -> Vec<Other> {
-        let mut near: Vec<usize> = (0..self.entries.len()).filter(|other| *other != pair).collect();
+        let mut near: Vec<usize> = (0..self.entries.len())
+            .filter(|other| *other != pair)
+            .collect();
         near.sort_by_key(|other| other.abs_diff(pair));
         let mut others = Vec::new();
         for other in near {
-            if self.entries[other].dims.iter().product::<usize>() != elements || self.entries[other].dims.is_empty() {
+            if self.entries[other].dims.iter().product::<usize>() != elements
+                || self.entries[other].dims.is_empty()
+            {
                 continue;
             }
-            let Some(loaded) = self.load(other) else { continue };
-            for (side, values) in [(Which::Candidate, &loaded.candidate), (Which::Reference, &loaded.reference)] {
-                let array = Arc::new(Array { dims: loaded.dims.clone(), values: values.clone() });
-                others.push(Other { side, name: self.name(other, side), pair: Some(other), array });
+            let Some(loaded) = self.load(other) else {
+                continue;
+            };
+            for (side, values) in [
+                (Which::Candidate, &loaded.candidate),
+                (Which::Reference, &loaded.reference),
+            ] {
+                let array = Arc::new(Array {
+                    dims: loaded.dims.clone(),
+                    values: values.clone(),
+                });
+                others.push(Other {
+                    side,
+                    name: self.name(other, side),
+                    pair: Some(other),
+                    array,
+                });
             }
         }
         for (side, items, left) in [
-            (Which::Candidate, self.candidate, &self.plan.pairing.only_candidate),
-            (Which::Reference, self.reference, &self.plan.pairing.only_reference),
+            (
+                Which::Candidate,
+                self.candidate,
+                &self.plan.pairing.only_candidate,
+            ),
+            (
+                Which::Reference,
+                self.reference,
+                &self.plan.pairing.only_reference,
+            ),
         ] {
             for leftover in left {
                 let item = &items.items()[leftover.item];
@@ -375,7 +506,12 @@ impl<'a> Scene<'a> {
                     continue;
                 }
                 if let Some(array) = self.item(side, leftover.item) {
-                    others.push(Other { side, name: item.name.clone(), pair: None, array });
+                    others.push(Other {
+                        side,
+                        name: item.name.clone(),
+                        pair: None,
+                        array,
+                    });
                 }
             }
         }
@@ -385,29 +521,78 @@ impl<'a> Scene<'a> {
     /// Every other recorded tensor of either side with as many elements, sketched, nearest in execution order first, the candidate's before
     /// the reference's.
     pub fn sketches(&self, pair: usize, elements: usize) -> Vec<Sketch> {
-        let alike = |other: &usize| *other != pair && self.entries[*other].dims.iter().product::<usize>() == elements;
-        let mut near: Vec<usize> = (0..self.entries.len()).filter(alike).filter(|other| !self.entries[*other].dims.is_empty()).collect();
+        let alike = |other: &usize| {
+            *other != pair && self.entries[*other].dims.iter().product::<usize>() == elements
+        };
+        let mut near: Vec<usize> = (0..self.entries.len())
+            .filter(alike)
+            .filter(|other| !self.entries[*other].dims.is_empty())
+            .collect();
         near.sort_by_key(|other| (other.abs_diff(pair), *other));
         near.truncate(NEAR);
         let mut sketches = Vec::new();
         for other in near {
-            let Some([reference, candidate]) = self.sketch(other) else { continue };
+            let Some([reference, candidate]) = self.sketch(other) else {
+                continue;
+            };
             for (side, values) in [(Which::Candidate, candidate), (Which::Reference, reference)] {
-                let Entry { dims, parameter, .. } = &self.entries[other];
+                let Entry {
+                    dims, parameter, ..
+                } = &self.entries[other];
                 let name = self.name(other, side);
-                sketches.push(Sketch { side, name, pair: Some(other), dims: dims.clone(), parameter: *parameter, values, item: 0 });
+                sketches.push(Sketch {
+                    side,
+                    name,
+                    pair: Some(other),
+                    dims: dims.clone(),
+                    parameter: *parameter,
+                    values,
+                    item: 0,
+                });
             }
         }
         for (side, of, left) in [
-            (Which::Candidate, self.candidate, &self.plan.pairing.only_candidate),
-            (Which::Reference, self.reference, &self.plan.pairing.only_reference),
+            (
+                Which::Candidate,
+                self.candidate,
+                &self.plan.pairing.only_candidate,
+            ),
+            (
+                Which::Reference,
+                self.reference,
+                &self.plan.pairing.only_reference,
+            ),
         ] {
-            let alike = left.iter().map(|leftover| leftover.item).filter(|item| numbers_in(&of.items()[*item]) == Some(elements as u64));
+            let alike = left
+                .iter()
+                .map(|leftover| leftover.item)
+                .filter(|item| numbers_in(&of.items()[*item]) == Some(elements as u64));
             for item in alike.take(NEAR) {
-                let Some(view) = of.view(item).ok().map(|view| numbers::apart(Box::new(view))) else { continue };
-                let Some(values) = at_scattered(&*view) else { continue };
-                let dims = view.shape().dims().iter().map(|dim| *dim as usize).collect();
-                sketches.push(Sketch { side, name: of.items()[item].name.clone(), pair: None, dims, parameter: false, values, item });
+                let Some(view) = of
+                    .view(item)
+                    .ok()
+                    .map(|view| numbers::apart(Box::new(view)))
+                else {
+                    continue;
+                };
+                let Some(values) = at_scattered(&*view) else {
+                    continue;
+                };
+                let dims = view
+                    .shape()
+                    .dims()
+                    .iter()
+                    .map(|dim| *dim as usize)
+                    .collect();
+                sketches.push(Sketch {
+                    side,
+                    name: of.items()[item].name.clone(),
+                    pair: None,
+                    dims,
+                    parameter: false,
+                    values,
+                    item,
+                });
             }
         }
         sketches
@@ -433,7 +618,10 @@ impl<'a> Scene<'a> {
             return Some(known.clone());
         }
         let [reference, _] = self.sketch(pair)?;
-        let made: Rows = functions.iter().map(|function| reference.iter().map(|x| (function.of)(*x)).collect()).collect();
+        let made: Rows = functions
+            .iter()
+            .map(|function| reference.iter().map(|x| (function.of)(*x)).collect())
+            .collect();
         self.cache().activated.insert(pair, made.clone());
         Some(made)
     }
@@ -444,12 +632,21 @@ impl<'a> Scene<'a> {
     }
 
     /// Both sides of a pair in up to `patches` places, evenly apart, `length` values each.
-    pub(super) fn patches(&self, pair: usize, patches: usize, length: usize) -> Option<[Vec<f64>; 2]> {
+    pub(super) fn patches(
+        &self,
+        pair: usize,
+        patches: usize,
+        length: usize,
+    ) -> Option<[Vec<f64>; 2]> {
         let read = |operand: &dyn Operand| {
             let elements = usize::try_from(operand.len()).ok()?;
             let (length, step) = (length.min(elements), (elements / patches).max(length));
             let whole = |start: &usize| start + length <= elements;
-            read_runs(operand, (0..elements).step_by(step).take(patches).filter(whole), length)
+            read_runs(
+                operand,
+                (0..elements).step_by(step).take(patches).filter(whole),
+                length,
+            )
         };
         let [reference, candidate] = self.aligned(pair)?;
         Some([read(&*reference)?, read(&*candidate)?])
@@ -477,19 +674,32 @@ impl<'a> Scene<'a> {
     /// Runs of values of a pair's reference that begin at some places, one after another.
     pub(super) fn runs(&self, pair: usize, starts: &[usize], count: usize) -> Option<Vec<f64>> {
         if let Some(loaded) = self.cache().loaded.get(&pair) {
-            return Some(starts.iter().flat_map(|start| &loaded.reference[*start..][..count]).copied().collect());
+            return Some(
+                starts
+                    .iter()
+                    .flat_map(|start| &loaded.reference[*start..][..count])
+                    .copied()
+                    .collect(),
+            );
         }
         let [reference, _] = self.aligned(pair)?;
         read_runs(&*reference, starts.iter().copied(), count)
     }
 
     /// A few rows of a weight, or columns where it is turned: `read` once, always the same ones.
-    pub(super) fn glances(&self, weight: usize, turned: bool, read: impl FnOnce() -> Option<Vec<Vec<f64>>>) -> Option<Arc<[Vec<f64>]>> {
+    pub(super) fn glances(
+        &self,
+        weight: usize,
+        turned: bool,
+        read: impl FnOnce() -> Option<Vec<Vec<f64>>>,
+    ) -> Option<Arc<[Vec<f64>]>> {
         if let Some(known) = self.cache().glances.get(&(weight, turned)) {
             return known.clone();
         }
         let glances: Option<Rows> = read().map(Into::into);
-        self.cache().glances.insert((weight, turned), glances.clone());
+        self.cache()
+            .glances
+            .insert((weight, turned), glances.clone());
         glances
     }
 
@@ -498,8 +708,14 @@ impl<'a> Scene<'a> {
         if let Some(known) = self.cache().glimpses.get(&pair) {
             return known.clone();
         }
-        let channels = self.entries[pair].dims.last().copied().filter(|channels| *channels > 0)?;
-        let glimpse = self.beginning(pair, glimpse::ROWS * channels).map(|rows| Arc::new(Glimpse::of(&rows, channels)));
+        let channels = self.entries[pair]
+            .dims
+            .last()
+            .copied()
+            .filter(|channels| *channels > 0)?;
+        let glimpse = self
+            .beginning(pair, glimpse::ROWS * channels)
+            .map(|rows| Arc::new(Glimpse::of(&rows, channels)));
         self.cache().glimpses.insert(pair, glimpse.clone());
         glimpse
     }
@@ -507,7 +723,9 @@ impl<'a> Scene<'a> {
     /// All values of a sketched tensor.
     pub fn whole(&self, sketch: &Sketch) -> Option<Vec<f64>> {
         match sketch.pair {
-            None => self.item(sketch.side, sketch.item).map(|array| array.values.clone()),
+            None => self
+                .item(sketch.side, sketch.item)
+                .map(|array| array.values.clone()),
             Some(pair) => self.load(pair).map(|loaded| match sketch.side {
                 Which::Candidate => loaded.candidate.clone(),
                 Which::Reference => loaded.reference.clone(),
@@ -522,7 +740,9 @@ impl<'a> Scene<'a> {
             Which::Reference => (self.reference.items(), planned.reference.first()),
             Which::Candidate => (self.candidate.items(), planned.candidate.first()),
         };
-        first.map(|item| items[*item].name.clone()).unwrap_or_default()
+        first
+            .map(|item| items[*item].name.clone())
+            .unwrap_or_default()
     }
 
     /// One tensor of one side as it lies in its source.
@@ -531,8 +751,17 @@ impl<'a> Scene<'a> {
         if let Some(array) = self.cache().arrays.get(&(candidate, item)) {
             return Some(array.clone());
         }
-        let view = if candidate { self.candidate } else { self.reference }.view(item).ok()?;
-        let array = Arc::new(Array::read(&*numbers::apart(Box::new(view)), MOST_ELEMENTS)?);
+        let view = if candidate {
+            self.candidate
+        } else {
+            self.reference
+        }
+        .view(item)
+        .ok()?;
+        let array = Arc::new(Array::read(
+            &*numbers::apart(Box::new(view)),
+            MOST_ELEMENTS,
+        )?);
         let mut cache = self.cache();
         cache.arrays.insert((candidate, item), array.clone());
         cache.keep(Key::Item(candidate, item), array.values.len());
@@ -547,7 +776,9 @@ impl<'a> Scene<'a> {
 
 /// How many numbers a tensor holds.
 fn numbers_in(item: &Item) -> Option<u64> {
-    item.shape.elements()?.checked_mul(item.dtype.values_per_element() as u64)
+    item.shape
+        .elements()?
+        .checked_mul(item.dtype.values_per_element() as u64)
 }
 
 fn at_scattered(operand: &dyn Operand) -> Option<Arc<[f64]>> {
@@ -555,11 +786,17 @@ fn at_scattered(operand: &dyn Operand) -> Option<Arc<[f64]>> {
 }
 
 /// As many values from each place on, one after another.
-fn read_runs(operand: &dyn Operand, starts: impl Iterator<Item = usize>, count: usize) -> Option<Vec<f64>> {
+fn read_runs(
+    operand: &dyn Operand,
+    starts: impl Iterator<Item = usize>,
+    count: usize,
+) -> Option<Vec<f64>> {
     is_plain(operand).then_some(())?;
     let (mut scratch, mut run, mut values) = (Vec::new(), Vec::new(), Vec::new());
     for start in starts {
-        operand.f64_values(start as u64, count, &mut scratch, &mut run).then_some(())?;
+        operand
+            .f64_values(start as u64, count, &mut scratch, &mut run)
+            .then_some(())?;
         values.extend_from_slice(&run);
     }
     operand.check().ok()?;
@@ -575,10 +812,18 @@ impl Cache {
         self.order.push_back(key);
         self.kept += values;
         while self.kept > KEPT && self.order.len() > 1 {
-            let Some(oldest) = self.order.pop_front() else { break };
+            let Some(oldest) = self.order.pop_front() else {
+                break;
+            };
             self.kept -= match oldest {
-                Key::Pair(pair) => self.loaded.remove(&pair).map_or(0, |loaded| 2 * loaded.reference.len()),
-                Key::Item(side, item) => self.arrays.remove(&(side, item)).map_or(0, |array| array.values.len()),
+                Key::Pair(pair) => self
+                    .loaded
+                    .remove(&pair)
+                    .map_or(0, |loaded| 2 * loaded.reference.len()),
+                Key::Item(side, item) => self
+                    .arrays
+                    .remove(&(side, item))
+                    .map_or(0, |array| array.values.len()),
             };
         }
     }
@@ -586,8 +831,17 @@ impl Cache {
 
 /// The data flow that a captured run of the reference recorded: pair, and the pairs it was computed from.
 fn inputs(plan: &Plan, reference: &Side<'_>) -> Vec<(usize, Vec<usize>)> {
-    let said = |item: usize, key: &str| reference.items()[item].meta.as_ref().and_then(|meta| meta.get(key).cloned());
-    let rank = |item: usize| said(item, "rank").and_then(|rank| rank.as_u64()).unwrap_or(0);
+    let said = |item: usize, key: &str| {
+        reference.items()[item]
+            .meta
+            .as_ref()
+            .and_then(|meta| meta.get(key).cloned())
+    };
+    let rank = |item: usize| {
+        said(item, "rank")
+            .and_then(|rank| rank.as_u64())
+            .unwrap_or(0)
+    };
     let mut pair_of = HashMap::new();
     for (at, pair) in plan.pairing.pairs.iter().enumerate() {
         for item in &pair.reference {
@@ -598,9 +852,15 @@ fn inputs(plan: &Plan, reference: &Side<'_>) -> Vec<(usize, Vec<usize>)> {
     }
     let mut flow = Vec::new();
     for (at, pair) in plan.pairing.pairs.iter().enumerate() {
-        let Some(first) = pair.reference.first() else { continue };
-        let Some(serde_json::Value::Array(inputs)) = said(*first, "inputs") else { continue };
-        let known = inputs.iter().filter_map(|i| pair_of.get(&(rank(*first), i.as_u64()?)).copied());
+        let Some(first) = pair.reference.first() else {
+            continue;
+        };
+        let Some(serde_json::Value::Array(inputs)) = said(*first, "inputs") else {
+            continue;
+        };
+        let known = inputs
+            .iter()
+            .filter_map(|i| pair_of.get(&(rank(*first), i.as_u64()?)).copied());
         flow.push((at, known.collect()));
     }
     flow

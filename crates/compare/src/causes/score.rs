@@ -31,19 +31,35 @@ pub fn score(case: &Case<'_>, explanation: &Explanation) -> Score {
     let predicted = match &explanation.predicted {
         // Squares of f64 can be beyond f64: such a share is undefined.
         Predicted::Share { explained, proven } => {
-            return Score { explained: Some(*explained).filter(|share| !share.is_nan()), left: [0.0; 4], proven: *proven };
+            return Score {
+                explained: Some(*explained).filter(|share| !share.is_nan()),
+                left: [0.0; 4],
+                proven: *proven,
+            };
         }
         Predicted::Values(values) => values,
     };
     let explained = explained(case, predicted);
     let left = left(case, predicted);
-    let below = left.iter().zip(case.noise).all(|(left, noise)| *left <= SLACK * noise.max(FITTED));
-    Score { explained, left, proven: below && explained.is_some_and(|explained| explained >= LEAST) }
+    let below = left
+        .iter()
+        .zip(case.noise)
+        .all(|(left, noise)| *left <= SLACK * noise.max(FITTED));
+    Score {
+        explained,
+        left,
+        proven: below && explained.is_some_and(|explained| explained >= LEAST),
+    }
 }
 
 fn explained(case: &Case<'_>, predicted: &[f64]) -> Option<f64> {
     let (mut left, mut difference, mut candidate, mut wrong) = (0.0, 0.0, 0.0, 0usize);
-    for (flat, ((p, c), r)) in predicted.iter().zip(case.candidate).zip(case.reference).enumerate() {
+    for (flat, ((p, c), r)) in predicted
+        .iter()
+        .zip(case.candidate)
+        .zip(case.reference)
+        .enumerate()
+    {
         if case.fits(flat) && predicted.len() > FEW {
             continue;
         }
@@ -55,7 +71,11 @@ fn explained(case: &Case<'_>, predicted: &[f64]) -> Option<f64> {
         } else {
             left += (c - p) * (c - p);
             candidate += c * c;
-            difference += if r.is_finite() { (c - r) * (c - r) } else { c * c };
+            difference += if r.is_finite() {
+                (c - r) * (c - r)
+            } else {
+                c * c
+            };
         }
     }
     if wrong > 0 {
@@ -100,11 +120,22 @@ mod tests {
             let row = |row: &[f64]| {
                 let mean = mean * row.iter().sum::<f64>() / 24.0;
                 let size = (row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / 24.0).sqrt();
-                row.iter().zip(&weight).map(|(x, w)| (x - mean) / size * (1.0 + 0.2 * w)).collect::<Vec<_>>()
+                row.iter()
+                    .zip(&weight)
+                    .map(|(x, w)| (x - mean) / size * (1.0 + 0.2 * w))
+                    .collect::<Vec<_>>()
             };
             x.chunks_exact(24).flat_map(row).collect()
         };
-        let run = [Recorded { name: "x", dims: vec![40, 24], reference: normed(0.0), candidate: normed(1.0) }];
-        assert!(matches!(proven(&examine_as(DType::F64, &run, "x").0), Some("row_affine" | "low_rank")));
+        let run = [Recorded {
+            name: "x",
+            dims: vec![40, 24],
+            reference: normed(0.0),
+            candidate: normed(1.0),
+        }];
+        assert!(matches!(
+            proven(&examine_as(DType::F64, &run, "x").0),
+            Some("row_affine" | "low_rank")
+        ));
     }
 }

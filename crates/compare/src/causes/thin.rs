@@ -29,7 +29,11 @@ pub(super) fn rows_of(dims: &[usize]) -> Option<(usize, usize)> {
 impl Thin {
     /// Picks from so many rows of tensors that have mostly so many channels: one of each stretch of equal length, and the quietest by `sizes`,
     /// which feel an epsilon most. `None` where that would be most of them.
-    pub(super) fn of(rows: usize, channels: usize, sizes: impl FnOnce() -> Option<Vec<f64>>) -> Option<Self> {
+    pub(super) fn of(
+        rows: usize,
+        channels: usize,
+        sizes: impl FnOnce() -> Option<Vec<f64>>,
+    ) -> Option<Self> {
         let count = (VALUES / channels.max(1)).max(LEAST_ROWS);
         if rows < 3 * count {
             return None;
@@ -46,19 +50,28 @@ impl Thin {
         }
         picked.sort_unstable();
         picked.dedup();
-        Some(Self { rows, picked: picked.into() })
+        Some(Self {
+            rows,
+            picked: picked.into(),
+        })
     }
 
     /// What dims become; `None` of tensors that have other rows, or too much of each.
     pub(super) fn dims(&self, dims: &[usize]) -> Option<Vec<usize>> {
         let (rows, channels) = rows_of(dims)?;
-        (rows == self.rows && self.picked.len() * channels <= MOST_VALUES).then(|| vec![self.picked.len(), channels])
+        (rows == self.rows && self.picked.len() * channels <= MOST_VALUES)
+            .then(|| vec![self.picked.len(), channels])
     }
 
     pub(super) fn rows(&self, of: Box<dyn Operand>) -> Option<Box<dyn Operand>> {
         let channels = *of.shape().dims().last()?;
         let shape = Shape::from([self.picked.len() as u64, channels]);
-        Some(Box::new(SomeRows { of, shape, channels: usize::try_from(channels).ok()?, picked: self.picked.clone() }))
+        Some(Box::new(SomeRows {
+            of,
+            shape,
+            channels: usize::try_from(channels).ok()?,
+            picked: self.picked.clone(),
+        }))
     }
 }
 
@@ -72,13 +85,23 @@ struct SomeRows {
 
 impl SomeRows {
     /// Reads row by row what lies between two elements.
-    fn each<T: Copy>(&self, start: u64, count: usize, out: &mut Vec<T>, mut read: impl FnMut(u64, usize, &mut Vec<T>) -> bool) -> bool {
+    fn each<T: Copy>(
+        &self,
+        start: u64,
+        count: usize,
+        out: &mut Vec<T>,
+        mut read: impl FnMut(u64, usize, &mut Vec<T>) -> bool,
+    ) -> bool {
         out.clear();
         let (mut at, end, mut run) = (start as usize, start as usize + count, Vec::new());
         while at < end {
             let (nth, channel) = (at / self.channels, at % self.channels);
             let length = (self.channels - channel).min(end - at);
-            if !read((self.picked[nth] * self.channels + channel) as u64, length, &mut run) {
+            if !read(
+                (self.picked[nth] * self.channels + channel) as u64,
+                length,
+                &mut run,
+            ) {
                 return false;
             }
             out.extend_from_slice(&run);
@@ -101,12 +124,28 @@ impl Operand for SomeRows {
         None
     }
 
-    fn f64_values(&self, start: u64, count: usize, scratch: &mut Vec<u8>, out: &mut Vec<f64>) -> bool {
-        self.each(start, count, out, |start, count, run| self.of.f64_values(start, count, scratch, run))
+    fn f64_values(
+        &self,
+        start: u64,
+        count: usize,
+        scratch: &mut Vec<u8>,
+        out: &mut Vec<f64>,
+    ) -> bool {
+        self.each(start, count, out, |start, count, run| {
+            self.of.f64_values(start, count, scratch, run)
+        })
     }
 
-    fn int_values(&self, start: u64, count: usize, scratch: &mut Vec<u8>, out: &mut Vec<i128>) -> bool {
-        self.each(start, count, out, |start, count, run| self.of.int_values(start, count, scratch, run))
+    fn int_values(
+        &self,
+        start: u64,
+        count: usize,
+        scratch: &mut Vec<u8>,
+        out: &mut Vec<i128>,
+    ) -> bool {
+        self.each(start, count, out, |start, count, run| {
+            self.of.int_values(start, count, scratch, run)
+        })
     }
 
     fn check(&self) -> Result<(), Shrunk> {
@@ -120,25 +159,57 @@ mod tests {
 
     #[test]
     fn picked_rows_are_those_of_the_whole() {
-        let bytes: Vec<u8> = (0..4000 * 16).flat_map(|n| (n as f32).to_le_bytes()).collect();
+        let bytes: Vec<u8> = (0..4000 * 16)
+            .flat_map(|n| (n as f32).to_le_bytes())
+            .collect();
         let view = View::new(DType::F32, Shape::from([2, 2000, 16]), bytes.into()).unwrap();
-        let thin = Thin { rows: 4000, picked: [3, 1999, 2000, 3999].into() };
+        let thin = Thin {
+            rows: 4000,
+            picked: [3, 1999, 2000, 3999].into(),
+        };
         assert_eq!(thin.dims(&[2, 2000, 16]), Some(vec![4, 16]));
         assert_eq!(thin.dims(&[2000, 16]), None);
         let rows = thin.rows(Box::new(view)).unwrap();
         let mut values = Vec::new();
         // From within one row to within another.
         assert!(rows.f64_values(14, 20, &mut Vec::new(), &mut values));
-        let wanted: Vec<f64> = [62..64, 1999 * 16..2000 * 16, 2000 * 16..2000 * 16 + 2].into_iter().flatten().map(f64::from).collect();
+        let wanted: Vec<f64> = [62..64, 1999 * 16..2000 * 16, 2000 * 16..2000 * 16 + 2]
+            .into_iter()
+            .flatten()
+            .map(f64::from)
+            .collect();
         assert_eq!(values, wanted);
     }
 
     #[test]
     fn every_stretch_has_a_row_and_the_quietest_are_among_them() {
-        let sizes: Vec<f64> = (0..8192).map(|row| if row % 1000 == 7 { 0.0 } else { 1.0 + f64::from(row) }).collect();
+        let sizes: Vec<f64> = (0..8192)
+            .map(|row| {
+                if row % 1000 == 7 {
+                    0.0
+                } else {
+                    1.0 + f64::from(row)
+                }
+            })
+            .collect();
         let thin = Thin::of(8192, 512, || Some(sizes)).unwrap();
-        assert!(thin.picked.windows(2).all(|two| two[0] < two[1] && two[1] - two[0] <= 2 * 8192 / 128), "{:?}", thin.picked);
-        assert!((7..8192).step_by(1000).all(|quiet| thin.picked.contains(&quiet)), "{:?}", thin.picked);
-        assert!(Thin::of(300, 512, || None).is_none(), "most of few rows are all of them");
+        assert!(
+            thin.picked
+                .windows(2)
+                .all(|two| two[0] < two[1] && two[1] - two[0] <= 2 * 8192 / 128),
+            "{:?}",
+            thin.picked
+        );
+        assert!(
+            (7..8192)
+                .step_by(1000)
+                .all(|quiet| thin.picked.contains(&quiet)),
+            "{:?}",
+            thin.picked
+        );
+        assert!(
+            Thin::of(300, 512, || None).is_none(),
+            "most of few rows are all of them"
+        );
     }
 }

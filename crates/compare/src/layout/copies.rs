@@ -19,33 +19,69 @@ pub(crate) fn settle(
     let mut layout = aligned.layout.clone();
     let mut changed = false;
     for nth in 0..layout.steps.len() {
-        let Step::Keep { side, parts, of, why: KeepReason::Copies, .. } = layout.steps[nth].clone() else { continue };
-        let views = if side == Which::Reference { reference } else { candidate };
-        let Some(views) = steps::parts_after(&layout.steps[..nth], side, views) else { continue };
-        let Some(odd) = odd_ones(&views, &parts, &of, go_on)? else { return Ok(None) };
+        let Step::Keep {
+            side,
+            parts,
+            of,
+            why: KeepReason::Copies,
+            ..
+        } = layout.steps[nth].clone()
+        else {
+            continue;
+        };
+        let views = if side == Which::Reference {
+            reference
+        } else {
+            candidate
+        };
+        let Some(views) = steps::parts_after(&layout.steps[..nth], side, views) else {
+            continue;
+        };
+        let Some(odd) = odd_ones(&views, &parts, &of, go_on)? else {
+            return Ok(None);
+        };
         // Taken for copies by their shapes, or because the first agrees with a slice, and none is: they are something else, as shards of
         // which one is missing.
-        let cut = layout.steps.iter().any(|step| matches!(step, Step::Cut { .. }));
+        let cut = layout
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Cut { .. }));
         let weak = layout.by == Evidence::Shape || cut;
         let dropped = views.len() - parts.len();
-        let strangers = odd.iter().flat_map(|(_, copies)| copies).filter(|(apart, _)| apart.1 > UNRELATED).count();
+        let strangers = odd
+            .iter()
+            .flat_map(|(_, copies)| copies)
+            .filter(|(apart, _)| apart.1 > UNRELATED)
+            .count();
         // Copies of a part, of which one is a stranger: heads that some ranks share, and a rank that is missing.
         if weak && strangers == dropped || cut && strangers > 0 {
             let shapes = |views: &[View]| views.iter().map(|view| view.shape().clone()).collect();
-            return Err(Incomparable { reference: shapes(reference), candidate: shapes(candidate) }.into());
+            return Err(Incomparable {
+                reference: shapes(reference),
+                candidate: shapes(candidate),
+            }
+            .into());
         }
         for (place, copies) in odd {
             let others: Vec<usize> = copies.iter().map(|(_, copy)| *copy).collect();
-            let group: Vec<usize> = (0..views.len()).filter(|part| of.get(*part) == Some(&place) || others.contains(part)).collect();
-            let Some(few) = minority(&views, &group, others, go_on)? else { return Ok(None) };
+            let group: Vec<usize> = (0..views.len())
+                .filter(|part| of.get(*part) == Some(&place) || others.contains(part))
+                .collect();
+            let Some(few) = minority(&views, &group, others, go_on)? else {
+                return Ok(None);
+            };
             if let Step::Keep { differ, .. } = &mut layout.steps[nth] {
                 differ.extend(few);
             }
             let mut best = (Distance::NONE, parts[place]);
-            for copy in std::iter::once(parts[place]).chain(copies.into_iter().map(|(_, copy)| copy)) {
+            for copy in
+                std::iter::once(parts[place]).chain(copies.into_iter().map(|(_, copy)| copy))
+            {
                 let with = replaced(&layout, nth, place, copy);
                 let tried = steps::aligned(with, reference, candidate, layout.by)?;
-                let Some(distance) = distance(&*tried.reference, &*tried.candidate, go_on)? else { return Ok(None) };
+                let Some(distance) = distance(&*tried.reference, &*tried.candidate, go_on)? else {
+                    return Ok(None);
+                };
                 if distance > best.0 {
                     best = (distance, copy);
                 }
@@ -73,13 +109,23 @@ fn minority(
     // It may be the kept one that is alone.
     let mut alike = vec![odd[0]];
     for part in &odd[1..] {
-        let Some(found) = distance(bare(&views[odd[0]]), bare(&views[*part]), go_on)? else { return Ok(None) };
+        let Some(found) = distance(bare(&views[odd[0]]), bare(&views[*part]), go_on)? else {
+            return Ok(None);
+        };
         if found == Distance::NONE {
             alike.push(*part);
         }
     }
     let most = alike.len() * 2 > group.len();
-    Ok(Some(if most { group.iter().copied().filter(|part| !alike.contains(part)).collect() } else { odd }))
+    Ok(Some(if most {
+        group
+            .iter()
+            .copied()
+            .filter(|part| !alike.contains(part))
+            .collect()
+    } else {
+        odd
+    }))
 }
 
 fn replaced(layout: &Layout, nth: usize, place: usize, copy: usize) -> Vec<Step> {
@@ -99,15 +145,23 @@ type Odd = Vec<(usize, Vec<(Distance, usize)>)>;
 
 /// `None` when stopped. A copy belongs to the kept part that the step says, else to the one that it is nearest to: a rank that holds another's
 /// head is the copy of a kept part too, and wrong all the same.
-fn odd_ones(views: &[Assembly], kept: &[usize], of: &[usize], go_on: &(dyn Fn() -> bool + Sync)) -> Result<Option<Odd>, LayoutError> {
+fn odd_ones(
+    views: &[Assembly],
+    kept: &[usize],
+    of: &[usize],
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<Odd>, LayoutError> {
     let mut odd: Odd = Vec::new();
     for part in (0..views.len()).filter(|part| !kept.contains(part)) {
         let mut nearest: Option<(Distance, usize)> = None;
         let said = of.get(part);
-        let alike =
-            |(place, other): &(usize, &usize)| said.is_none_or(|said| said == place) && views[**other].shape() == views[part].shape();
+        let alike = |(place, other): &(usize, &usize)| {
+            said.is_none_or(|said| said == place) && views[**other].shape() == views[part].shape()
+        };
         for (place, other) in kept.iter().enumerate().filter(alike) {
-            let Some(found) = distance(bare(&views[*other]), bare(&views[part]), go_on)? else { return Ok(None) };
+            let Some(found) = distance(bare(&views[*other]), bare(&views[part]), go_on)? else {
+                return Ok(None);
+            };
             if nearest.is_none_or(|(least, _)| found < least) {
                 nearest = Some((found, place));
             }
@@ -139,14 +193,26 @@ impl Distance {
 
     fn of(totals: &Totals) -> Self {
         // Undefined where the reference is zero and the other is not: as far as can be.
-        let relative = if totals.differing == 0 { 0.0 } else { totals.rel_l2.unwrap_or(f64::INFINITY) };
+        let relative = if totals.differing == 0 {
+            0.0
+        } else {
+            totals.rel_l2.unwrap_or(f64::INFINITY)
+        };
         Self(totals.nonfinite_differing, relative, totals.differing)
     }
 }
 
 /// `None` when stopped.
-fn distance(one: &dyn Operand, other: &dyn Operand, go_on: &(dyn Fn() -> bool + Sync)) -> Result<Option<Distance>, LayoutError> {
-    let options = Options { profiles: Profiling::Off, top: 0, tolerance: None };
+fn distance(
+    one: &dyn Operand,
+    other: &dyn Operand,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<Distance>, LayoutError> {
+    let options = Options {
+        profiles: Profiling::Off,
+        top: 0,
+        tolerance: None,
+    };
     let totals = totals_watched(one, other, &options, &|_| go_on())?;
     Ok(totals.as_ref().map(Distance::of))
 }

@@ -241,7 +241,14 @@ pub enum LayoutError {
     Read(#[from] ReadError),
     /// Steps that were given, by a user or by a plan, do not fit.
     #[error("step {}, {step}, does not fit {}", .nth + 1, words::shapes(.shapes))]
-    Step { nth: usize, step: String, shapes: Vec<Shape> },
+    Step {
+        nth: usize,
+        step: String,
+        shapes: Vec<Shape>,
+    },
     #[error("the steps leave {} and {}, which are not one shape", words::shapes(.reference), words::shapes(.candidate))]
-    Unequal { reference: Vec<Shape>, candidate: Vec<Shape> },
+    Unequal {
+        reference: Vec<Shape>,
+        candidate: Vec<Shape>,
+    },
 }

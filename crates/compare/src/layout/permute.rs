@@ -43,14 +43,20 @@ pub(super) fn ways(from: &[u64], to: &[u64], most: usize) -> Vec<Way> {
     let columns: Vec<u64> = to.iter().copied().filter(|dim| *dim != 1).collect();
     let mut found = Vec::new();
     if rows.len().max(columns.len()) > EXHAUSTIVE_RANK {
-        found.extend(in_order(&rows, &columns).and_then(|atoms| steps_of(from, to, &atoms, &by_column(&atoms, columns.len()))));
+        found.extend(
+            in_order(&rows, &columns)
+                .and_then(|atoms| steps_of(from, to, &atoms, &by_column(&atoms, columns.len()))),
+        );
         return found;
     }
     for (loose, most) in [(false, most), (true, most.min(MOST_LOOSE))] {
         for atoms in Search::new(&rows, &columns, loose, most).run() {
             for order in column_orders(by_column(&atoms, columns.len())) {
                 let way = steps_of(from, to, &atoms, &order);
-                found.extend(way.map(|way| Way { cost: way.cost + if loose { LOOSE } else { 0 }, ..way }));
+                found.extend(way.map(|way| Way {
+                    cost: way.cost + if loose { LOOSE } else { 0 },
+                    ..way
+                }));
             }
         }
     }
@@ -77,7 +83,17 @@ impl<'a> Search<'a> {
     fn new(rows: &'a [u64], columns: &[u64], loose: bool, most: usize) -> Self {
         let limit = rows.len().max(columns.len()) + 1;
         let done = vec![false; columns.len()];
-        Self { rows, open: columns.to_vec(), done, atoms: Vec::new(), limit, budget: BUDGET, most, loose, found: Vec::new() }
+        Self {
+            rows,
+            open: columns.to_vec(),
+            done,
+            atoms: Vec::new(),
+            limit,
+            budget: BUDGET,
+            most,
+            loose,
+            found: Vec::new(),
+        }
     }
 
     fn run(mut self) -> Vec<Vec<Atom>> {
@@ -101,7 +117,10 @@ impl<'a> Search<'a> {
         for whole in [true, false] {
             for to in 0..self.open.len() {
                 let open = self.open[to];
-                if self.done[to] || (open == left) != whole || self.atoms[first..].iter().any(|atom| atom.to == to) {
+                if self.done[to]
+                    || (open == left) != whole
+                    || self.atoms[first..].iter().any(|atom| atom.to == to)
+                {
                     continue;
                 }
                 match (left, open) {
@@ -126,7 +145,10 @@ impl<'a> Search<'a> {
             if self.done[to] || open == 0 || self.atoms[first..].iter().any(|atom| atom.to == to) {
                 continue;
             }
-            for size in divisors(gcd(left, open)).into_iter().filter(|size| *size > 1 && *size != left && *size != open) {
+            for size in divisors(gcd(left, open))
+                .into_iter()
+                .filter(|size| *size > 1 && *size != left && *size != open)
+            {
                 self.give(at, left, first, to, size);
             }
         }
@@ -143,7 +165,11 @@ impl<'a> Search<'a> {
         self.done[to] = open == size;
         self.open[to] = open.checked_div(size).unwrap_or(0);
         if left == size {
-            self.row(at + 1, self.rows.get(at + 1).copied().unwrap_or(1), self.atoms.len());
+            self.row(
+                at + 1,
+                self.rows.get(at + 1).copied().unwrap_or(1),
+                self.atoms.len(),
+            );
         } else {
             self.row(at, left / size, first);
         }
@@ -162,7 +188,10 @@ pub(super) fn divisors(number: u64) -> Vec<u64> {
     if number == 0 || number > 1 << 24 {
         return Vec::new();
     }
-    let mut all: Vec<u64> = (1..=number).take_while(|d| d * d <= number).filter(|d| number.is_multiple_of(*d)).collect();
+    let mut all: Vec<u64> = (1..=number)
+        .take_while(|d| d * d <= number)
+        .filter(|d| number.is_multiple_of(*d))
+        .collect();
     let large: Vec<u64> = all.iter().rev().map(|d| number / d).collect();
     all.extend(large);
     all.dedup();
@@ -181,7 +210,12 @@ pub(super) fn same_dims(from: &[u64], to: &[u64]) -> bool {
 
 /// Whether a plain reshape is among the ways, so that reading both as one row would be nothing new.
 pub(super) fn nests(from: &[u64], to: &[u64]) -> bool {
-    let large = |dims: &[u64]| dims.iter().copied().filter(|dim| *dim != 1).collect::<Vec<_>>();
+    let large = |dims: &[u64]| {
+        dims.iter()
+            .copied()
+            .filter(|dim| *dim != 1)
+            .collect::<Vec<_>>()
+    };
     in_order(&large(from), &large(to)).is_some()
 }
 
@@ -213,18 +247,29 @@ fn in_order(rows: &[u64], columns: &[u64]) -> Option<Vec<Atom>> {
 
 /// The atoms of each dimension of the target, in the order they were found.
 pub(super) fn by_column(atoms: &[Atom], columns: usize) -> Vec<Vec<usize>> {
-    (0..columns).map(|to| (0..atoms.len()).filter(|at| atoms[*at].to == to).collect()).collect()
+    (0..columns)
+        .map(|to| (0..atoms.len()).filter(|at| atoms[*at].to == to).collect())
+        .collect()
 }
 
 /// Every order of the atoms inside the dimensions of the target, the natural one first.
 fn column_orders(natural: Vec<Vec<usize>>) -> Vec<Vec<Vec<usize>>> {
-    let count: usize = natural.iter().map(|atoms| (1..=atoms.len()).product::<usize>()).fold(1, usize::saturating_mul);
+    let count: usize = natural
+        .iter()
+        .map(|atoms| (1..=atoms.len()).product::<usize>())
+        .fold(1, usize::saturating_mul);
     if count > 24 {
         return vec![natural];
     }
     natural.iter().fold(vec![Vec::new()], |all, atoms| {
         let orders = permutations(atoms);
-        all.iter().flat_map(|before| orders.iter().map(move |order| [before.clone(), vec![order.clone()]].concat())).collect()
+        all.iter()
+            .flat_map(|before| {
+                orders
+                    .iter()
+                    .map(move |order| [before.clone(), vec![order.clone()]].concat())
+            })
+            .collect()
     })
 }
 
@@ -235,7 +280,11 @@ fn permutations(items: &[usize]) -> Vec<Vec<usize>> {
     let mut all = Vec::new();
     for (at, first) in items.iter().enumerate() {
         let rest = [&items[..at], &items[at + 1..]].concat();
-        all.extend(permutations(&rest).into_iter().map(|tail| [vec![*first], tail].concat()));
+        all.extend(
+            permutations(&rest)
+                .into_iter()
+                .map(|tail| [vec![*first], tail].concat()),
+        );
     }
     all
 }
@@ -248,13 +297,23 @@ enum Piece {
 }
 
 /// The steps for one choice of atoms: `atoms` in the order of the dimensions they come from, `columns` the order of those they go to.
-pub(super) fn steps_of(from: &[u64], to: &[u64], atoms: &[Atom], columns: &[Vec<usize>]) -> Option<Way> {
-    let ones = |dims: &[u64]| -> Vec<usize> { (0..dims.len()).filter(|at| dims[*at] == 1).collect() };
+pub(super) fn steps_of(
+    from: &[u64],
+    to: &[u64],
+    atoms: &[Atom],
+    columns: &[Vec<usize>],
+) -> Option<Way> {
+    let ones =
+        |dims: &[u64]| -> Vec<usize> { (0..dims.len()).filter(|at| dims[*at] == 1).collect() };
     let (old_ones, new_ones) = (ones(from), ones(to));
     let kept = old_ones.len().min(new_ones.len());
     let (old_choices, new_choices) = (subsets(&old_ones, kept), subsets(&new_ones, kept));
-    let choices = old_choices.iter().flat_map(|old| new_choices.iter().map(move |new| (old, new)));
-    let plan = choices.map(|(old, new)| Plan::new(from, to, atoms, columns, old, new)).min_by_key(|plan| plan.inversions)?;
+    let choices = old_choices
+        .iter()
+        .flat_map(|old| new_choices.iter().map(move |new| (old, new)));
+    let plan = choices
+        .map(|(old, new)| Plan::new(from, to, atoms, columns, old, new))
+        .min_by_key(|plan| plan.inversions)?;
     Some(plan.way(from, to, atoms, columns))
 }
 
@@ -263,8 +322,16 @@ fn subsets(items: &[usize], count: usize) -> Vec<Vec<usize>> {
     if count == items.len() || items.len() > 8 {
         return vec![items[items.len() - count..].to_vec()];
     }
-    let all = (0u32..1 << items.len()).rev().filter(|bits| bits.count_ones() as usize == count);
-    all.map(|bits| (0..items.len()).filter(|at| bits >> at & 1 == 1).map(|at| items[at]).collect()).collect()
+    let all = (0u32..1 << items.len())
+        .rev()
+        .filter(|bits| bits.count_ones() as usize == count);
+    all.map(|bits| {
+        (0..items.len())
+            .filter(|at| bits >> at & 1 == 1)
+            .map(|at| items[at])
+            .collect()
+    })
+    .collect()
 }
 
 struct Plan {
@@ -276,7 +343,14 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(from: &[u64], to: &[u64], atoms: &[Atom], columns: &[Vec<usize>], old: &[usize], new: &[usize]) -> Self {
+    fn new(
+        from: &[u64],
+        to: &[u64],
+        atoms: &[Atom],
+        columns: &[Vec<usize>],
+        old: &[usize],
+        new: &[usize],
+    ) -> Self {
         let pieces = |dims: &[u64], kept: &[usize], of: &dyn Fn(usize) -> Vec<usize>| {
             let (mut pieces, mut row) = (Vec::new(), 0);
             for (at, dim) in dims.iter().enumerate() {
@@ -289,12 +363,26 @@ impl Plan {
             }
             pieces
         };
-        let rows = |row: usize| (0..atoms.len()).filter(|at| atoms[*at].from == row).collect();
+        let rows = |row: usize| {
+            (0..atoms.len())
+                .filter(|at| atoms[*at].from == row)
+                .collect()
+        };
         let source = pieces(from, old, &rows);
         let target = pieces(to, new, &|column| columns[column].clone());
-        let order: Vec<usize> = target.iter().filter_map(|piece| source.iter().position(|other| other == piece)).collect();
-        let inversions = (0..order.len()).map(|a| order[a + 1..].iter().filter(|b| **b < order[a]).count() as u32).sum();
-        Self { old: old.to_vec(), new: new.to_vec(), order, inversions }
+        let order: Vec<usize> = target
+            .iter()
+            .filter_map(|piece| source.iter().position(|other| other == piece))
+            .collect();
+        let inversions = (0..order.len())
+            .map(|a| order[a + 1..].iter().filter(|b| **b < order[a]).count() as u32)
+            .sum();
+        Self {
+            old: old.to_vec(),
+            new: new.to_vec(),
+            order,
+            inversions,
+        }
     }
 
     fn way(self, from: &[u64], to: &[u64], atoms: &[Atom], columns: &[Vec<usize>]) -> Way {
@@ -304,7 +392,11 @@ impl Plan {
             cost += price;
         };
         // From the last on, so that the numbers are those of the shape one sees.
-        let dropped = |dims: &[u64], kept: &[usize]| (0..dims.len()).filter(|at| dims[*at] == 1 && !kept.contains(at)).collect::<Vec<_>>();
+        let dropped = |dims: &[u64], kept: &[usize]| {
+            (0..dims.len())
+                .filter(|at| dims[*at] == 1 && !kept.contains(at))
+                .collect::<Vec<_>>()
+        };
         for axis in dropped(from, &self.old).into_iter().rev() {
             step(Step::Squeeze { axis }, RESIZE);
         }
@@ -317,13 +409,24 @@ impl Plan {
             let parts: Vec<&Atom> = atoms.iter().filter(|atom| atom.from == row).collect();
             if parts.len() > 1 {
                 let turned = !parts.is_sorted_by_key(|atom| atom.to);
-                step(Step::Split { axis, sizes: parts.iter().map(|atom| atom.size).collect() }, REFACTOR + if turned { TURNED } else { 0 });
+                step(
+                    Step::Split {
+                        axis,
+                        sizes: parts.iter().map(|atom| atom.size).collect(),
+                    },
+                    REFACTOR + if turned { TURNED } else { 0 },
+                );
             }
             axis += parts.len();
             row += 1;
         }
         if !self.order.is_sorted() {
-            step(Step::Permute { order: self.order.clone() }, PERMUTE + self.inversions);
+            step(
+                Step::Permute {
+                    order: self.order.clone(),
+                },
+                PERMUTE + self.inversions,
+            );
         }
         let (mut axis, mut column) = (0, 0);
         for (at, dim) in to.iter().enumerate() {
@@ -334,7 +437,10 @@ impl Plan {
             let count = columns[column].len();
             if count > 1 {
                 let turned = !columns[column].is_sorted();
-                step(Step::Merge { axis, count }, REFACTOR + if turned { TURNED } else { 0 });
+                step(
+                    Step::Merge { axis, count },
+                    REFACTOR + if turned { TURNED } else { 0 },
+                );
             }
             axis += 1;
             column += 1;
@@ -356,41 +462,100 @@ mod tests {
 
     #[test]
     fn the_simplest_way_comes_first() {
-        assert_eq!(best(&[1, 76, 2880], &[76, 2880]), [Step::Squeeze { axis: 0 }]);
+        assert_eq!(
+            best(&[1, 76, 2880], &[76, 2880]),
+            [Step::Squeeze { axis: 0 }]
+        );
         assert_eq!(best(&[8, 10, 1], &[8, 10]), [Step::Squeeze { axis: 2 }]);
-        assert_eq!(best(&[1, 8, 10, 1], &[1, 8, 10]), [Step::Squeeze { axis: 3 }]);
-        assert_eq!(best(&[1, 8, 76, 64], &[76, 8, 64]), [Step::Squeeze { axis: 0 }, Step::Permute { order: vec![1, 0, 2] }]);
-        assert_eq!(best(&[1, 64, 76], &[1, 76, 64]), [Step::Permute { order: vec![0, 2, 1] }]);
-        assert_eq!(best(&[], &[1, 1]), [Step::Unsqueeze { axis: 0 }, Step::Unsqueeze { axis: 1 }]);
-        assert_eq!(best(&[5, 24], &[5, 4, 6]), [Step::Split { axis: 1, sizes: vec![4, 6] }]);
-        assert_eq!(best(&[5, 4, 6], &[20, 6]), [Step::Merge { axis: 0, count: 2 }]);
+        assert_eq!(
+            best(&[1, 8, 10, 1], &[1, 8, 10]),
+            [Step::Squeeze { axis: 3 }]
+        );
+        assert_eq!(
+            best(&[1, 8, 76, 64], &[76, 8, 64]),
+            [
+                Step::Squeeze { axis: 0 },
+                Step::Permute {
+                    order: vec![1, 0, 2]
+                }
+            ]
+        );
+        assert_eq!(
+            best(&[1, 64, 76], &[1, 76, 64]),
+            [Step::Permute {
+                order: vec![0, 2, 1]
+            }]
+        );
+        assert_eq!(
+            best(&[], &[1, 1]),
+            [Step::Unsqueeze { axis: 0 }, Step::Unsqueeze { axis: 1 }]
+        );
+        assert_eq!(
+            best(&[5, 24], &[5, 4, 6]),
+            [Step::Split {
+                axis: 1,
+                sizes: vec![4, 6]
+            }]
+        );
+        assert_eq!(
+            best(&[5, 4, 6], &[20, 6]),
+            [Step::Merge { axis: 0, count: 2 }]
+        );
     }
 
     #[test]
     fn heads_are_split_off_and_moved() {
         let ways = ways(&[2, 76, 512], &[2, 8, 76, 64], 100);
-        let expected = [Step::Split { axis: 2, sizes: vec![8, 64] }, Step::Permute { order: vec![0, 2, 1, 3] }];
+        let expected = [
+            Step::Split {
+                axis: 2,
+                sizes: vec![8, 64],
+            },
+            Step::Permute {
+                order: vec![0, 2, 1, 3],
+            },
+        ];
         assert!(ways.iter().any(|way| way.steps == expected), "{ways:?}");
     }
 
     #[test]
     fn batches_of_heads_become_rows_of_tokens() {
-        let expected =
-            [Step::Split { axis: 0, sizes: vec![6, 4] }, Step::Permute { order: vec![0, 2, 1, 3] }, Step::Merge { axis: 0, count: 2 }];
+        let expected = [
+            Step::Split {
+                axis: 0,
+                sizes: vec![6, 4],
+            },
+            Step::Permute {
+                order: vec![0, 2, 1, 3],
+            },
+            Step::Merge { axis: 0, count: 2 },
+        ];
         let ways = ways(&[24, 8, 5], &[48, 20], 100);
-        assert!(ways.iter().any(|way| way.steps.starts_with(&expected)), "{ways:?}");
+        assert!(
+            ways.iter().any(|way| way.steps.starts_with(&expected)),
+            "{ways:?}"
+        );
     }
 
     #[test]
     fn square_shapes_have_every_permutation() {
-        assert_eq!(ways(&[1, 64, 76, 64], &[76, 64, 64], 100).iter().filter(|way| way.steps.len() == 2).count(), 2);
+        assert_eq!(
+            ways(&[1, 64, 76, 64], &[76, 64, 64], 100)
+                .iter()
+                .filter(|way| way.steps.len() == 2)
+                .count(),
+            2
+        );
         assert_eq!(ways(&[7, 7, 7], &[7, 7, 7], 100).len(), 6);
         assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
     }
 
     #[test]
     fn empty_shapes_are_only_permuted() {
-        assert_eq!(best(&[0, 3], &[3, 0]), [Step::Permute { order: vec![1, 0] }]);
+        assert_eq!(
+            best(&[0, 3], &[3, 0]),
+            [Step::Permute { order: vec![1, 0] }]
+        );
         assert!(ways(&[0, 3], &[0, 5], 100).is_empty());
     }
 

@@ -68,7 +68,11 @@ impl Choice {
 
     /// Whether the values are clearly more for this one.
     pub(super) fn beats(self, other: Self) -> bool {
-        let lead = if self.holds && !other.holds { -LEAD } else { LEAD };
+        let lead = if self.holds && !other.holds {
+            -LEAD
+        } else {
+            LEAD
+        };
         self.agrees && (!other.agrees || self.above > other.above + lead)
     }
 }
@@ -85,13 +89,26 @@ struct Read {
 /// The plan to take; `plans` are sorted by cost. `None` when none of them can be carried out.
 ///
 /// Simple plans race first. One that agrees nearly everywhere, up to rounding, is not raced against the many that are less simple.
-pub(super) fn choose(plans: &[Way], reference: &[View], candidate: &[View]) -> Result<Option<Choice>, LayoutError> {
-    let mut reader = Reader { reference, candidate, places: HashMap::new(), copies: HashMap::new() };
+pub(super) fn choose(
+    plans: &[Way],
+    reference: &[View],
+    candidate: &[View],
+) -> Result<Option<Choice>, LayoutError> {
+    let mut reader = Reader {
+        reference,
+        candidate,
+        places: HashMap::new(),
+        copies: HashMap::new(),
+    };
     let (mut choice, mut done) = (None, 0);
     // When there were more plans than are listed, the right one may be missing and its neighbours agree here and there.
     let complete = plans.len() < MOST_PLANS;
     let least = if complete { CONVINCING } else { BEYOND_DOUBT };
-    let unit = reference.iter().chain(candidate).filter_map(|view| unit_roundoff(view.dtype())).fold(0.0, f64::max);
+    let unit = reference
+        .iter()
+        .chain(candidate)
+        .filter_map(|view| unit_roundoff(view.dtype()))
+        .fold(0.0, f64::max);
     for price in PRICES {
         let end = plans.partition_point(|plan| plan.cost <= price);
         if end == done {
@@ -121,15 +138,22 @@ fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, 
     let mut reads: Vec<(usize, Read)> = Vec::new();
     for (stage, want) in STAGES.into_iter().enumerate() {
         alive.truncate(PLANS[stage]);
-        reads = alive.iter().filter_map(|plan| Some((*plan, reader.read(&plans[*plan].steps, want)?))).collect();
+        reads = alive
+            .iter()
+            .filter_map(|plan| Some((*plan, reader.read(&plans[*plan].steps, want)?)))
+            .collect();
         if stage == 0 {
             // What are no copies of each other are no copies whatever they agree with.
-            let holding = reads.iter().find(|(plan, _)| reader.holds(&plans[*plan].steps));
+            let holding = reads
+                .iter()
+                .find(|(plan, _)| reader.holds(&plans[*plan].steps));
             simplest = holding.or(reads.first()).map(|(plan, _)| *plan);
         }
         keep_the_best(&mut reads);
         alive = reads.iter().map(|(plan, _)| *plan).collect();
-        let told = reads.iter().any(|(_, read)| !read.all && !constant(&read.reference));
+        let told = reads
+            .iter()
+            .any(|(_, read)| !read.all && !constant(&read.reference));
         let hopeful = reads.iter().any(|(_, read)| above_chance(read) > HOPEFUL);
         if alive.len() < 2 || !told || !hopeful {
             break;
@@ -137,25 +161,62 @@ fn race(plans: &[Way], reader: &mut Reader<'_>, least: f64) -> (Option<Choice>, 
     }
     keep_the_finest(&mut reads);
     // Of plans that agree alike, one whose copies are copies: the first rank agrees with the first rank however the others are put together.
-    let holding = reads.iter().position(|(plan, _)| reader.holds(&plans[*plan].steps));
-    let (Some(simplest), Some((first, read))) = (simplest, reads.get(holding.unwrap_or(0))) else { return (None, None) };
+    let holding = reads
+        .iter()
+        .position(|(plan, _)| reader.holds(&plans[*plan].steps));
+    let (Some(simplest), Some((first, read))) = (simplest, reads.get(holding.unwrap_or(0))) else {
+        return (None, None);
+    };
     let above = above_chance(read);
-    let least = match reader.elaborate(&plans[*first], &plans[simplest]).then(|| reader.read(&plans[simplest].steps, STAGES[1])).flatten() {
-        Some(simple) => least.max(ELABORATE).max((MORE * above_chance(&simple)).min(BEYOND_DOUBT)),
+    let least = match reader
+        .elaborate(&plans[*first], &plans[simplest])
+        .then(|| reader.read(&plans[simplest].steps, STAGES[1]))
+        .flatten()
+    {
+        Some(simple) => least
+            .max(ELABORATE)
+            .max((MORE * above_chance(&simple)).min(BEYOND_DOUBT)),
         None => least,
     };
     let (agrees, holds) = (above > least, holding.is_some());
     // Several plans may agree alike, as ways to write the same one do: the values then stand behind the simplest.
     let choice = match agrees {
-        true => Choice { plan: *first, by: Evidence::Values, agrees, above, holds },
+        true => Choice {
+            plan: *first,
+            by: Evidence::Values,
+            agrees,
+            above,
+            holds,
+        },
         // Values that are all alike agree in any order, but not with others: ones that add up to twos.
-        false if equal(read) && !reader.read(&plans[simplest].steps, STAGES[0]).is_some_and(|read| equal(&read)) => {
-            Choice { plan: *first, by: Evidence::Values, agrees, above, holds }
+        false
+            if equal(read)
+                && !reader
+                    .read(&plans[simplest].steps, STAGES[0])
+                    .is_some_and(|read| equal(&read)) =>
+        {
+            Choice {
+                plan: *first,
+                by: Evidence::Values,
+                agrees,
+                above,
+                holds,
+            }
         }
-        false => Choice { plan: simplest, by: Evidence::Shape, agrees, above, holds },
+        false => Choice {
+            plan: simplest,
+            by: Evidence::Shape,
+            agrees,
+            above,
+            holds,
+        },
     };
     // In a small tensor a neighbouring plan may be right in most places; nothing less than everywhere is beyond doubt.
-    let clear = if read.all { above >= 1.0 } else { above > BEYOND_DOUBT };
+    let clear = if read.all {
+        above >= 1.0
+    } else {
+        above > BEYOND_DOUBT
+    };
     (Some(choice), (clear && holds).then(|| off(read)))
 }
 
@@ -171,9 +232,14 @@ fn constant(values: &[f64]) -> bool {
 /// Leaves the reads that are not clearly worse than the best.
 fn keep_the_best(reads: &mut Vec<(usize, Read)>) {
     let scores: Vec<Vec<f64>> = reads.iter().map(|(_, read)| agreements(read)).collect();
-    let Some(best) = scores.iter().max_by(|a, b| mean(a).total_cmp(&mean(b))) else { return };
+    let Some(best) = scores.iter().max_by(|a, b| mean(a).total_cmp(&mean(b))) else {
+        return;
+    };
     let all = reads.iter().all(|(_, read)| read.all);
-    let keep: Vec<bool> = scores.iter().map(|score| !clearly_worse(best, score, all)).collect();
+    let keep: Vec<bool> = scores
+        .iter()
+        .map(|score| !clearly_worse(best, score, all))
+        .collect();
     let mut keep = keep.into_iter();
     reads.retain(|_| keep.next().unwrap_or(false));
 }
@@ -214,12 +280,20 @@ fn clearly_worse(best: &[f64], other: &[f64], all: bool) -> bool {
 }
 
 fn mean(values: &[f64]) -> f64 {
-    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+    if values.is_empty() {
+        0.0
+    } else {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
 }
 
 fn agreements(read: &Read) -> Vec<f64> {
     let scale = 0.1 * median(&read.reference);
-    read.reference.iter().zip(&read.candidate).map(|(r, c)| agreement(*r, *c, scale)).collect()
+    read.reference
+        .iter()
+        .zip(&read.candidate)
+        .map(|(r, c)| agreement(*r, *c, scale))
+        .collect()
 }
 
 fn agreement(r: f64, c: f64, scale: f64) -> f64 {
@@ -230,14 +304,25 @@ fn agreement(r: f64, c: f64, scale: f64) -> f64 {
         return 0.0;
     }
     // Halved first: the difference of two finite values can be infinite.
-    let (difference, size) = ((c / 2.0 - r / 2.0).abs(), r.abs().max(c.abs()) / 2.0 + scale / 2.0);
+    let (difference, size) = (
+        (c / 2.0 - r / 2.0).abs(),
+        r.abs().max(c.abs()) / 2.0 + scale / 2.0,
+    );
     1.0 / (1.0 + 20.0 * difference / size)
 }
 
 fn median(values: &[f64]) -> f64 {
-    let mut sizes: Vec<f64> = values.iter().map(|value| value.abs()).filter(|size| size.is_finite() && *size > 0.0).collect();
+    let mut sizes: Vec<f64> = values
+        .iter()
+        .map(|value| value.abs())
+        .filter(|size| size.is_finite() && *size > 0.0)
+        .collect();
     let middle = sizes.len() / 2;
-    if sizes.is_empty() { 0.0 } else { *sizes.select_nth_unstable_by(middle, f64::total_cmp).1 }
+    if sizes.is_empty() {
+        0.0
+    } else {
+        *sizes.select_nth_unstable_by(middle, f64::total_cmp).1
+    }
 }
 
 /// How far the agreement is above what the same values would have in another order, as a share of what that leaves.
@@ -247,31 +332,71 @@ fn above_chance(read: &Read) -> f64 {
     let found = mean(&agreements(read));
     let shifted = [1, count / 3 + 1, count / 2 + 1];
     let chance = |shift: &usize| {
-        let others = (0..count).map(|at| agreement(read.reference[at], read.candidate[(at + shift) % count.max(1)], scale));
+        let others = (0..count).map(|at| {
+            agreement(
+                read.reference[at],
+                read.candidate[(at + shift) % count.max(1)],
+                scale,
+            )
+        });
         mean(&others.collect::<Vec<_>>())
     };
     let chance = mean(&shifted.iter().map(chance).collect::<Vec<_>>());
-    if chance < 1.0 { (found - chance) / (1.0 - chance) } else { 0.0 }
+    if chance < 1.0 {
+        (found - chance) / (1.0 - chance)
+    } else {
+        0.0
+    }
 }
 
 /// The simplest plan whose ranks correlate like the best's, when that is more than chance and not every plan's.
 fn correlated(plans: &[Way], reader: &mut Reader<'_>) -> Option<Choice> {
     let mut correlation = |plan: usize, want: usize| {
-        let read = reader.read(&plans[plan].steps, want).filter(|read| read.reference.len() >= 16)?;
+        let read = reader
+            .read(&plans[plan].steps, want)
+            .filter(|read| read.reference.len() >= 16)?;
         // One plan of many correlates by chance where values are few.
         let chance = CORRELATED_ERRORS / (read.reference.len() as f64).sqrt();
         let found = rank_correlation(&read.reference, &read.candidate).abs();
-        Some((plan, if want > STAGES[0] && found < chance { 0.0 } else { found }))
+        Some((
+            plan,
+            if want > STAGES[0] && found < chance {
+                0.0
+            } else {
+                found
+            },
+        ))
     };
-    let first: Vec<(usize, f64)> = (0..plans.len().min(CORRELATED_PLANS)).filter_map(|plan| correlation(plan, STAGES[0])).collect();
-    let likely = first.iter().filter(|(_, rough)| *rough > CORRELATED - 2.0 * CORRELATION_LEAD);
-    let found: Vec<(usize, f64)> = likely.filter_map(|(plan, _)| correlation(*plan, STAGES[1])).collect();
-    let best = found.iter().map(|(_, correlation)| *correlation).fold(0.0, f64::max);
-    let close: Vec<usize> = found.iter().filter(|(_, c)| *c > best - CORRELATION_LEAD).map(|(plan, _)| *plan).collect();
-    let elaborate = close.first().is_some_and(|plan| reader.elaborate(&plans[*plan], &plans[0]));
+    let first: Vec<(usize, f64)> = (0..plans.len().min(CORRELATED_PLANS))
+        .filter_map(|plan| correlation(plan, STAGES[0]))
+        .collect();
+    let likely = first
+        .iter()
+        .filter(|(_, rough)| *rough > CORRELATED - 2.0 * CORRELATION_LEAD);
+    let found: Vec<(usize, f64)> = likely
+        .filter_map(|(plan, _)| correlation(*plan, STAGES[1]))
+        .collect();
+    let best = found
+        .iter()
+        .map(|(_, correlation)| *correlation)
+        .fold(0.0, f64::max);
+    let close: Vec<usize> = found
+        .iter()
+        .filter(|(_, c)| *c > best - CORRELATION_LEAD)
+        .map(|(plan, _)| *plan)
+        .collect();
+    let elaborate = close
+        .first()
+        .is_some_and(|plan| reader.elaborate(&plans[*plan], &plans[0]));
     let least = if elaborate { BEYOND_DOUBT } else { CORRELATED };
     let decides = best > least && (close.len() < first.len() || first.len() == 1);
-    decides.then(|| Choice { plan: close[0], by: Evidence::Values, agrees: true, above: 0.0, holds: true })
+    decides.then(|| Choice {
+        plan: close[0],
+        by: Evidence::Values,
+        agrees: true,
+        above: 0.0,
+        holds: true,
+    })
 }
 
 fn rank_correlation(a: &[f64], b: &[f64]) -> f64 {
@@ -283,7 +408,11 @@ fn rank_correlation(a: &[f64], b: &[f64]) -> f64 {
         left += (x - ma).powi(2);
         right += (y - mb).powi(2);
     }
-    if left > 0.0 && right > 0.0 { top / (left * right).sqrt() } else { 0.0 }
+    if left > 0.0 && right > 0.0 {
+        top / (left * right).sqrt()
+    } else {
+        0.0
+    }
 }
 
 /// Places in sorted order; equal values share theirs.
@@ -293,8 +422,14 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     let mut ranks = vec![0.0; values.len()];
     let mut at = 0;
     while at < order.len() {
-        let end = at + order[at..].iter().take_while(|i| values[**i].total_cmp(&values[order[at]]).is_eq()).count();
-        order[at..end].iter().for_each(|i| ranks[*i] = (at + end) as f64 / 2.0);
+        let end = at
+            + order[at..]
+                .iter()
+                .take_while(|i| values[**i].total_cmp(&values[order[at]]).is_eq())
+                .count();
+        order[at..end]
+            .iter()
+            .for_each(|i| ranks[*i] = (at + end) as f64 / 2.0);
         at = end;
     }
     ranks
@@ -322,12 +457,22 @@ impl Reader<'_> {
     /// Whether most of what a plan takes for copies are copies.
     fn holds(&mut self, steps: &[Step]) -> bool {
         steps.iter().enumerate().all(|(nth, step)| match step {
-            Step::Keep { side, parts, of, why: KeepReason::Copies, .. } if !of.is_empty() => {
+            Step::Keep {
+                side,
+                parts,
+                of,
+                why: KeepReason::Copies,
+                ..
+            } if !of.is_empty() => {
                 let key = format!("{:?}", &steps[..=nth]);
                 if let Some(known) = self.copies.get(&key) {
                     return *known;
                 }
-                let views = if *side == Which::Reference { self.reference } else { self.candidate };
+                let views = if *side == Which::Reference {
+                    self.reference
+                } else {
+                    self.candidate
+                };
                 let known = are_copies(&steps[..nth], *side, views, parts, of);
                 self.copies.insert(key, known);
                 known
@@ -338,36 +483,64 @@ impl Reader<'_> {
 
     /// Whether several parts are put together in a way that is much less simple than this one.
     fn elaborate(&self, plan: &Way, simple: &Way) -> bool {
-        let joins = plan.steps.iter().any(|step| matches!(step, Step::Concat { .. }));
-        joins && self.reference.len().max(self.candidate.len()) > 1 && plan.cost >= simple.cost + ZIGZAG / 2
+        let joins = plan
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Concat { .. }));
+        joins
+            && self.reference.len().max(self.candidate.len()) > 1
+            && plan.cost >= simple.cost + ZIGZAG / 2
     }
 
     /// The values of a plan; `None` when it cannot be carried out or has no numbers.
     fn read(&mut self, steps: &[Step], want: usize) -> Option<Read> {
         let (reference, candidate) = steps::run(steps, self.reference, self.candidate).ok()?;
         let per = reference.dtype().values_per_element();
-        if !reference.dtype().has_numbers() || !candidate.dtype().has_numbers() || reference.is_empty() {
-            return Some(Read { all: true, ..Read::default() });
+        if !reference.dtype().has_numbers()
+            || !candidate.dtype().has_numbers()
+            || reference.is_empty()
+        {
+            return Some(Read {
+                all: true,
+                ..Read::default()
+            });
         }
-        let own: Vec<&Step> = steps.iter().filter(|step| step.side() == Which::Reference || **step == Step::Flatten).collect();
+        let own: Vec<&Step> = steps
+            .iter()
+            .filter(|step| step.side() == Which::Reference || **step == Step::Flatten)
+            .collect();
         // Candidates may not change where a reference without steps is read.
-        let key = if own.is_empty() { String::new() } else { format!("{own:?}") };
-        let places = self.places.entry((key, want)).or_insert_with(|| places(&reference, want));
+        let key = if own.is_empty() {
+            String::new()
+        } else {
+            format!("{own:?}")
+        };
+        let places = self
+            .places
+            .entry((key, want))
+            .or_insert_with(|| places(&reference, want));
         let other = candidate.dtype().values_per_element();
-        let mut read = Read { all: reference.len() <= want as u64, ..Read::default() };
+        let mut read = Read {
+            all: reference.len() <= want as u64,
+            ..Read::default()
+        };
         let values = values(&candidate, &places.flat);
         // A real number beside a complex one: the real parts.
         let shared = per.min(other);
         for at in 0..places.flat.len() {
-            read.reference.extend_from_slice(&places.values[at * per..at * per + shared]);
-            read.candidate.extend_from_slice(&values[at * other..at * other + shared]);
+            read.reference
+                .extend_from_slice(&places.values[at * per..at * per + shared]);
+            read.candidate
+                .extend_from_slice(&values[at * other..at * other + shared]);
         }
         Some(read)
     }
 }
 
 fn are_copies(steps: &[Step], side: Which, views: &[View], kept: &[usize], of: &[usize]) -> bool {
-    let Some(parts) = steps::parts_after(steps, side, views) else { return true };
+    let Some(parts) = steps::parts_after(steps, side, views) else {
+        return true;
+    };
     let dropped = (0..parts.len()).filter(|part| !kept.contains(part));
     let alike = dropped.filter_map(|part| {
         let (one, other) = (&parts[*kept.get(*of.get(part)?)?], &parts[part]);
@@ -375,7 +548,11 @@ fn are_copies(steps: &[Step], side: Which, views: &[View], kept: &[usize], of: &
             return None;
         }
         let places = places(one, STAGES[0]);
-        let read = Read { candidate: values(other, &places.flat), reference: places.values, all: false };
+        let read = Read {
+            candidate: values(other, &places.flat),
+            reference: places.values,
+            all: false,
+        };
         Some(mean(&agreements(&read)) > COPIED)
     });
     let (same, other): (Vec<bool>, Vec<bool>) = alike.partition(|alike| *alike);
@@ -387,16 +564,31 @@ fn places(reference: &dyn Operand, want: usize) -> Places {
     let len = reference.len();
     if len <= want as u64 {
         let flat: Vec<u64> = (0..len).collect();
-        return Places { values: values(reference, &flat), flat };
+        return Places {
+            values: values(reference, &flat),
+            flat,
+        };
     }
     let per = reference.dtype().values_per_element();
     let mut flat = scattered(len, want);
     let mut found = values(reference, &flat);
     if let Some(common) = most_common(&found) {
-        let mut many = if len <= (want * SEARCHED) as u64 { (0..len).collect() } else { scattered(len, want * SEARCHED) };
+        let mut many = if len <= (want * SEARCHED) as u64 {
+            (0..len).collect()
+        } else {
+            scattered(len, want * SEARCHED)
+        };
         let all = values(reference, &many);
-        let rare: Vec<bool> = all.chunks(per).map(|item| item.iter().any(|value| bits(*value) != common)).collect();
-        let mut rares: Vec<u64> = many.iter().zip(&rare).filter(|(_, rare)| **rare).map(|(place, _)| *place).collect();
+        let rare: Vec<bool> = all
+            .chunks(per)
+            .map(|item| item.iter().any(|value| bits(*value) != common))
+            .collect();
+        let mut rares: Vec<u64> = many
+            .iter()
+            .zip(&rare)
+            .filter(|(_, rare)| **rare)
+            .map(|(place, _)| *place)
+            .collect();
         thin(&mut rares, want - want / 4);
         let mut nth = 0;
         many.retain(|_| (!rare[nth], nth += 1).0);
@@ -405,7 +597,10 @@ fn places(reference: &dyn Operand, want: usize) -> Places {
         flat.sort_unstable();
         found = values(reference, &flat);
     }
-    Places { flat, values: found }
+    Places {
+        flat,
+        values: found,
+    }
 }
 
 /// Evenly spaced items, `most` at most.
@@ -450,7 +645,11 @@ fn values(operand: &dyn Operand, places: &[u64]) -> Vec<f64> {
     let mut at = 0;
     while at < places.len() {
         // Neighbours are read together.
-        let run = places[at..].iter().zip(places[at]..).take_while(|(place, next)| *place == next).count();
+        let run = places[at..]
+            .iter()
+            .zip(places[at]..)
+            .take_while(|(place, next)| *place == next)
+            .count();
         operand.f64_values(places[at], run, &mut scratch, &mut one);
         all.extend_from_slice(&one);
         at += run;
@@ -478,10 +677,15 @@ mod tests {
     fn of_plans_that_agree_alike_the_finer_is_left() {
         let read = |off: f64| {
             let reference: Vec<f64> = (1..=100).map(f64::from).collect();
-            Read { candidate: reference.iter().map(|r| r * (1.0 + off)).collect(), reference, all: false }
+            Read {
+                candidate: reference.iter().map(|r| r * (1.0 + off)).collect(),
+                reference,
+                all: false,
+            }
         };
         let left = |offs: &[f64]| {
-            let mut reads: Vec<(usize, Read)> = offs.iter().map(|off| read(*off)).enumerate().collect();
+            let mut reads: Vec<(usize, Read)> =
+                offs.iter().map(|off| read(*off)).enumerate().collect();
             keep_the_finest(&mut reads);
             reads.iter().map(|(plan, _)| *plan).collect::<Vec<_>>()
         };
@@ -496,14 +700,19 @@ mod tests {
     #[test]
     fn ranks_share_places() {
         assert_eq!(ranks(&[3.0, 1.0, 3.0, 2.0]), [3.0, 0.5, 3.0, 1.5]);
-        assert!((rank_correlation(&[1.0, 2.0, 3.0, 4.0], &[-1.0, -2.0, -30.0, -31.0]) + 1.0).abs() < 1e-12);
+        assert!(
+            (rank_correlation(&[1.0, 2.0, 3.0, 4.0], &[-1.0, -2.0, -30.0, -31.0]) + 1.0).abs()
+                < 1e-12
+        );
         assert_eq!(rank_correlation(&[1.0, 1.0], &[1.0, 2.0]), 0.0);
     }
 
     #[test]
     fn the_rare_values_of_a_sparse_tensor_are_found() {
         let zero = |at: u32| if at.is_multiple_of(2) { 0.0 } else { -0.0 };
-        let bytes: Vec<u8> = (0..40_000u32).flat_map(|at| if at % 97 == 5 { at as f32 } else { zero(at) }.to_le_bytes()).collect();
+        let bytes: Vec<u8> = (0..40_000u32)
+            .flat_map(|at| if at % 97 == 5 { at as f32 } else { zero(at) }.to_le_bytes())
+            .collect();
         let view = View::new(twinscope_tensor::DType::F32, [40_000].into(), bytes.into()).unwrap();
         let places = places(&view, 512);
         assert_eq!(places.flat.len(), 512);

@@ -8,15 +8,28 @@ const LONGEST_ORDER: u64 = 1 << 24;
 
 /// Both sides after steps that were found before, here or elsewhere. Nothing is searched or read, so `by` says only that shapes fit: who
 /// kept the steps keeps what spoke for them.
-pub fn apply(steps: &[Step], reference: &[View], candidate: &[View]) -> Result<Aligned, LayoutError> {
+pub fn apply(
+    steps: &[Step],
+    reference: &[View],
+    candidate: &[View],
+) -> Result<Aligned, LayoutError> {
     aligned(steps.to_vec(), reference, candidate, Evidence::Shape)
 }
 
 /// The same, with what speaks for the steps.
-pub(super) fn aligned(steps: Vec<Step>, reference: &[View], candidate: &[View], by: Evidence) -> Result<Aligned, LayoutError> {
+pub(super) fn aligned(
+    steps: Vec<Step>,
+    reference: &[View],
+    candidate: &[View],
+    by: Evidence,
+) -> Result<Aligned, LayoutError> {
     let (r, c) = run(&steps, reference, candidate)?;
     let text = words::text(candidate, r.shape(), &steps);
-    Ok(Aligned { reference: boxed(r), candidate: boxed(c), layout: Layout { text, steps, by } })
+    Ok(Aligned {
+        reference: boxed(r),
+        candidate: boxed(c),
+        layout: Layout { text, steps, by },
+    })
 }
 
 /// A view itself where it is one: callers ask for it with [`Operand::view`], and it spares them a layer.
@@ -28,23 +41,49 @@ fn boxed(assembly: Assembly) -> Box<dyn Operand> {
 }
 
 /// Reference and candidate, of one shape.
-pub(super) fn run(steps: &[Step], reference: &[View], candidate: &[View]) -> Result<(Assembly, Assembly), LayoutError> {
-    let whole = |views: &[View]| views.iter().cloned().map(Assembly::from).collect::<Vec<_>>();
+pub(super) fn run(
+    steps: &[Step],
+    reference: &[View],
+    candidate: &[View],
+) -> Result<(Assembly, Assembly), LayoutError> {
+    let whole = |views: &[View]| {
+        views
+            .iter()
+            .cloned()
+            .map(Assembly::from)
+            .collect::<Vec<_>>()
+    };
     let (mut r, mut c) = (whole(reference), whole(candidate));
     for (nth, step) in steps.iter().enumerate() {
         if *step == Step::Flatten {
             for side in [&mut r, &mut c] {
-                *side = side.iter().cloned().map(Assembly::flatten).collect::<Option<_>>().unwrap_or_default();
+                *side = side
+                    .iter()
+                    .cloned()
+                    .map(Assembly::flatten)
+                    .collect::<Option<_>>()
+                    .unwrap_or_default();
             }
             continue;
         }
-        let side = if step.side() == Which::Reference { &mut r } else { &mut c };
+        let side = if step.side() == Which::Reference {
+            &mut r
+        } else {
+            &mut c
+        };
         let shapes = shapes(side);
-        *side = one(step, std::mem::take(side)).ok_or_else(|| LayoutError::Step { nth, step: words::step(step), shapes })?;
+        *side = one(step, std::mem::take(side)).ok_or_else(|| LayoutError::Step {
+            nth,
+            step: words::step(step),
+            shapes,
+        })?;
     }
     match (r.len(), c.len()) {
         (1, 1) if r[0].shape() == c[0].shape() => Ok((r.remove(0), c.remove(0))),
-        _ => Err(LayoutError::Unequal { reference: shapes(&r), candidate: shapes(&c) }),
+        _ => Err(LayoutError::Unequal {
+            reference: shapes(&r),
+            candidate: shapes(&c),
+        }),
     }
 }
 
@@ -65,27 +104,42 @@ fn shapes(parts: &[Assembly]) -> Vec<Shape> {
 }
 
 fn one(step: &Step, parts: Vec<Assembly>) -> Option<Vec<Assembly>> {
-    let each =
-        |parts: Vec<Assembly>, change: &dyn Fn(Assembly) -> Option<Assembly>| parts.into_iter().map(change).collect::<Option<Vec<_>>>();
+    let each = |parts: Vec<Assembly>, change: &dyn Fn(Assembly) -> Option<Assembly>| {
+        parts.into_iter().map(change).collect::<Option<Vec<_>>>()
+    };
     match step {
         Step::Squeeze { axis } => each(parts, &|part| part.squeeze(*axis)),
         Step::Unsqueeze { axis } => each(parts, &|part| part.unsqueeze(*axis)),
         Step::Permute { order } => each(parts, &|part| part.permute(order)),
         Step::Split { axis, sizes } => each(parts, &|part| part.split(*axis, sizes)),
         Step::Merge { axis, count } => each(parts, &|part| part.merge(*axis, *count)),
-        Step::Cut { axis, start, len, .. } => each(parts, &|part| part.cut(*axis, *start, *len)),
+        Step::Cut {
+            axis, start, len, ..
+        } => each(parts, &|part| part.cut(*axis, *start, *len)),
         Step::Reorder { axis, order, .. } => each(parts, &|part| {
             let dim = *part.shape().dims().get(*axis)?;
             part.reorder(*axis, order.indices(dim)?)
         }),
         Step::Keep { parts: kept, .. } => kept.iter().map(|nth| parts.get(*nth).cloned()).collect(),
         Step::Divide { axis, sizes, .. } => divided(&parts, *axis, sizes),
-        Step::Concat { axis, parts: count, .. } => {
+        Step::Concat {
+            axis, parts: count, ..
+        } => {
             // Numbers have no axis to lie along; they make one.
-            let row = |part: Assembly| if part.shape().rank() == 0 { part.unsqueeze(0) } else { Some(part) };
-            grouped(parts, *count, |group| Assembly::concat(group.map(row).collect::<Option<_>>()?, *axis))
+            let row = |part: Assembly| {
+                if part.shape().rank() == 0 {
+                    part.unsqueeze(0)
+                } else {
+                    Some(part)
+                }
+            };
+            grouped(parts, *count, |group| {
+                Assembly::concat(group.map(row).collect::<Option<_>>()?, *axis)
+            })
         }
-        Step::Sum { parts: count, .. } => grouped(parts, *count, |group| Assembly::sum(group.collect())),
+        Step::Sum { parts: count, .. } => {
+            grouped(parts, *count, |group| Assembly::sum(group.collect()))
+        }
         Step::Flatten => each(parts, &Assembly::flatten),
     }
 }
@@ -93,12 +147,17 @@ fn one(step: &Step, parts: Vec<Assembly>) -> Option<Vec<Assembly>> {
 /// The parts that these steps leave of a side, those of the other side left out.
 pub(super) fn parts_after(steps: &[Step], side: Which, views: &[View]) -> Option<Vec<Assembly>> {
     let parts = views.iter().cloned().map(Assembly::from).collect();
-    steps.iter().filter(|step| step.side() == side).try_fold(parts, |parts, step| one(step, parts))
+    steps
+        .iter()
+        .filter(|step| step.side() == side)
+        .try_fold(parts, |parts, step| one(step, parts))
 }
 
 /// Part by part, each cut into all of `sizes`.
 fn divided(parts: &[Assembly], axis: usize, sizes: &[u64]) -> Option<Vec<Assembly>> {
-    let total = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(*size))?;
+    let total = sizes
+        .iter()
+        .try_fold(0u64, |sum, size| sum.checked_add(*size))?;
     let mut all = Vec::with_capacity(parts.len() * sizes.len());
     for part in parts {
         if *part.shape().dims().get(axis)? != total {
@@ -125,7 +184,9 @@ fn grouped(
     }
     let groups = parts.len() / count;
     let mut parts = parts.into_iter();
-    (0..groups).map(|_| join(parts.by_ref().take(count))).collect()
+    (0..groups)
+        .map(|_| join(parts.by_ref().take(count)))
+        .collect()
 }
 
 impl Step {
@@ -156,10 +217,22 @@ impl Order {
         }
         match self {
             Order::Zigzag { ranks } => {
-                let chunks = ranks.checked_mul(2).filter(|chunks| *chunks > 0 && dim.is_multiple_of(*chunks))?;
+                let chunks = ranks
+                    .checked_mul(2)
+                    .filter(|chunks| *chunks > 0 && dim.is_multiple_of(*chunks))?;
                 let size = dim / chunks;
-                let place = |chunk: u64| if chunk < *ranks { 2 * chunk } else { 2 * (chunks - 1 - chunk) + 1 };
-                Some((0..dim).map(|i| place(i / size) * size + i % size).collect())
+                let place = |chunk: u64| {
+                    if chunk < *ranks {
+                        2 * chunk
+                    } else {
+                        2 * (chunks - 1 - chunk) + 1
+                    }
+                };
+                Some(
+                    (0..dim)
+                        .map(|i| place(i / size) * size + i % size)
+                        .collect(),
+                )
             }
             Order::Unpack { groups, sizes } => unpacked(dim, *groups, sizes),
             Order::Pack { groups, sizes } => {
@@ -174,14 +247,18 @@ impl Order {
 }
 
 fn unpacked(dim: u64, groups: u64, sizes: &[u64]) -> Option<Vec<u64>> {
-    let total = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(*size))?;
+    let total = sizes
+        .iter()
+        .try_fold(0u64, |sum, size| sum.checked_add(*size))?;
     if total != dim || groups == 0 || sizes.iter().any(|size| !size.is_multiple_of(groups)) {
         return None;
     }
     let (row, mut before, mut order) = (dim / groups, 0, Vec::with_capacity(dim as usize));
     for size in sizes {
         let share = size / groups;
-        order.extend((0..groups).flat_map(|group| (0..share).map(move |i| group * row + before + i)));
+        order.extend(
+            (0..groups).flat_map(|group| (0..share).map(move |i| group * row + before + i)),
+        );
         before += share;
     }
     Some(order)
@@ -194,7 +271,10 @@ mod tests {
     #[test]
     fn zigzag_chunks_come_back_in_order() {
         // Two ranks hold chunks 0 and 3, 1 and 2.
-        assert_eq!(Order::Zigzag { ranks: 2 }.indices(8), Some(vec![0, 1, 4, 5, 6, 7, 2, 3]));
+        assert_eq!(
+            Order::Zigzag { ranks: 2 }.indices(8),
+            Some(vec![0, 1, 4, 5, 6, 7, 2, 3])
+        );
         assert_eq!(Order::Zigzag { ranks: 2 }.indices(6), None);
         assert_eq!(Order::Zigzag { ranks: 0 }.indices(6), None);
     }
@@ -203,10 +283,22 @@ mod tests {
     fn packing_undoes_unpacking() {
         // Two groups of two queries, a key and a value.
         let sizes = vec![4, 2, 2];
-        let unpack = Order::Unpack { groups: 2, sizes: sizes.clone() }.indices(8).unwrap();
+        let unpack = Order::Unpack {
+            groups: 2,
+            sizes: sizes.clone(),
+        }
+        .indices(8)
+        .unwrap();
         assert_eq!(unpack, [0, 1, 4, 5, 2, 6, 3, 7]);
         let pack = Order::Pack { groups: 2, sizes }.indices(8).unwrap();
         assert!((0..8).all(|i| pack[unpack[i] as usize] == i as u64));
-        assert_eq!(Order::Unpack { groups: 3, sizes: vec![4, 2, 2] }.indices(8), None);
+        assert_eq!(
+            Order::Unpack {
+                groups: 3,
+                sizes: vec![4, 2, 2]
+            }
+            .indices(8),
+            None
+        );
     }
 }

@@ -18,8 +18,14 @@ pub(super) fn shapes(shapes: &[Shape]) -> String {
     match shapes {
         [] => "nothing".to_owned(),
         [one] => one.to_string(),
-        [first, rest @ ..] if rest.iter().all(|shape| shape == first) => format!("{} x {first}", shapes.len()),
-        all => all.iter().map(Shape::to_string).collect::<Vec<_>>().join(" + "),
+        [first, rest @ ..] if rest.iter().all(|shape| shape == first) => {
+            format!("{} x {first}", shapes.len())
+        }
+        all => all
+            .iter()
+            .map(Shape::to_string)
+            .collect::<Vec<_>>()
+            .join(" + "),
     }
 }
 
@@ -29,23 +35,50 @@ pub(super) fn step(step: &Step) -> String {
         Step::Unsqueeze { axis } => format!("add dim {axis}"),
         Step::Permute { order } => permute(order),
         Step::Split { axis, sizes } => format!("split dim {axis} into {}", list(sizes, " x ")),
-        Step::Merge { axis, count } => format!("merge dims {axis} to {}", axis + count.saturating_sub(1)),
-        Step::Concat { side, axis, parts } => format!("concatenate {} along dim {axis}", some_parts(*side, *parts)),
+        Step::Merge { axis, count } => {
+            format!("merge dims {axis} to {}", axis + count.saturating_sub(1))
+        }
+        Step::Concat { side, axis, parts } => {
+            format!("concatenate {} along dim {axis}", some_parts(*side, *parts))
+        }
         Step::Sum { side, parts } => format!("add up {}", some_parts(*side, *parts)),
-        Step::Keep { side, parts, of: copies, why, differ } => {
+        Step::Keep {
+            side,
+            parts,
+            of: copies,
+            why,
+            differ,
+        } => {
             let kept = match parts.as_slice() {
                 [one] => format!("take part {one}{}", of(*side)),
                 many => format!("take parts {}{}", list(many, ", "), of(*side)),
             };
             match why {
                 KeepReason::Copies => format!("{kept}, the others hold the same"),
-                KeepReason::Furthest => format!("{kept}, the furthest off of copies that differ{}", odd_ones(differ, copies.len())),
+                KeepReason::Furthest => format!(
+                    "{kept}, the furthest off of copies that differ{}",
+                    odd_ones(differ, copies.len())
+                ),
                 KeepReason::Order | KeepReason::User => kept,
             }
         }
-        Step::Divide { side, axis, sizes } => format!("divide each part{} along dim {axis} into {}", of(*side), list(sizes, " + ")),
-        Step::Cut { side, axis, start, len, why } => {
-            let kept = format!("{start} to {} of dim {axis}{}", start.saturating_add(*len), of(*side));
+        Step::Divide { side, axis, sizes } => format!(
+            "divide each part{} along dim {axis} into {}",
+            of(*side),
+            list(sizes, " + ")
+        ),
+        Step::Cut {
+            side,
+            axis,
+            start,
+            len,
+            why,
+        } => {
+            let kept = format!(
+                "{start} to {} of dim {axis}{}",
+                start.saturating_add(*len),
+                of(*side)
+            );
             match why {
                 CutReason::RankZero => format!("take rank zero's slice, {kept}"),
                 CutReason::Found => format!("take {kept}, where the values agree"),
@@ -58,9 +91,15 @@ pub(super) fn step(step: &Step) -> String {
             match order {
                 Order::Zigzag { ranks } => format!("undo the zigzag of {ranks} ranks in {place}"),
                 Order::Unpack { groups, sizes } => {
-                    format!("unpack {place} from {groups} interleaved groups into {}", list(sizes, " + "))
+                    format!(
+                        "unpack {place} from {groups} interleaved groups into {}",
+                        list(sizes, " + ")
+                    )
                 }
-                Order::Pack { groups, sizes } => format!("pack {place}, {}, into {groups} interleaved groups", list(sizes, " + ")),
+                Order::Pack { groups, sizes } => format!(
+                    "pack {place}, {}, into {groups} interleaved groups",
+                    list(sizes, " + ")
+                ),
             }
         }
         Step::Flatten => "both read as one row, for want of anything better".to_owned(),
@@ -75,7 +114,10 @@ fn odd_ones(differ: &[usize], copies: usize) -> String {
         _ if others == 0 => format!(" (parts {} are not alike)", list(differ, ", ")),
         [one] if others == 1 => format!(" (part {one} is not like the other one)"),
         [one] => format!(" (part {one} is not like the other {others})"),
-        many => format!(" (parts {} are not like the other {others})", list(many, ", ")),
+        many => format!(
+            " (parts {} are not like the other {others})",
+            list(many, ", ")
+        ),
     }
 }
 
@@ -94,7 +136,11 @@ fn some_parts(side: Which, parts: usize) -> String {
 }
 
 fn list<T: ToString>(items: &[T], between: &str) -> String {
-    items.iter().map(T::to_string).collect::<Vec<_>>().join(between)
+    items
+        .iter()
+        .map(T::to_string)
+        .collect::<Vec<_>>()
+        .join(between)
 }
 
 fn permute(order: &[usize]) -> String {

@@ -2,11 +2,18 @@
 //! form of Jonker and Volgenant.
 
 /// For each row its column. `weights` are row by row, none negative; a row may get a column of weight 0, which means none.
-pub(super) fn best(rows: usize, columns: usize, weight: impl Fn(usize, usize) -> f64) -> Vec<Option<usize>> {
+pub(super) fn best(
+    rows: usize,
+    columns: usize,
+    weight: impl Fn(usize, usize) -> f64,
+) -> Vec<Option<usize>> {
     if rows > columns {
         let by_column = wide(columns, rows, |column, row| weight(row, column));
         let mut by_row = vec![None; rows];
-        by_column.iter().enumerate().for_each(|(column, row)| by_row[row.expect("the fewer all get one")] = Some(column));
+        by_column
+            .iter()
+            .enumerate()
+            .for_each(|(column, row)| by_row[row.expect("the fewer all get one")] = Some(column));
         return by_row;
     }
     wide(rows, columns, weight)
@@ -19,7 +26,11 @@ fn wide(rows: usize, columns: usize, weight: impl Fn(usize, usize) -> f64) -> Ve
     let mut row_of = vec![0usize; columns + 1];
     for row in 1..=rows {
         row_of[0] = row;
-        let (mut slack, mut seen, mut way) = (vec![f64::INFINITY; columns + 1], vec![false; columns + 1], vec![0usize; columns + 1]);
+        let (mut slack, mut seen, mut way) = (
+            vec![f64::INFINITY; columns + 1],
+            vec![false; columns + 1],
+            vec![0usize; columns + 1],
+        );
         let mut column = 0;
         while row_of[column] != 0 {
             seen[column] = true;
@@ -50,7 +61,9 @@ fn wide(rows: usize, columns: usize, weight: impl Fn(usize, usize) -> f64) -> Ve
         }
     }
     let mut columns_of = vec![None; rows];
-    (1..=columns).filter(|column| row_of[*column] != 0).for_each(|column| columns_of[row_of[column] - 1] = Some(column - 1));
+    (1..=columns)
+        .filter(|column| row_of[*column] != 0)
+        .for_each(|column| columns_of[row_of[column] - 1] = Some(column - 1));
     columns_of
 }
 
@@ -60,7 +73,13 @@ mod tests {
     use proptest::prelude::*;
 
     /// All ways, tried one by one.
-    fn by_trying(rows: usize, columns: usize, weight: &dyn Fn(usize, usize) -> f64, row: usize, used: &mut Vec<bool>) -> f64 {
+    fn by_trying(
+        rows: usize,
+        columns: usize,
+        weight: &dyn Fn(usize, usize) -> f64,
+        row: usize,
+        used: &mut Vec<bool>,
+    ) -> f64 {
         if row == rows {
             return 0.0;
         }
@@ -68,7 +87,8 @@ mod tests {
         for column in 0..columns {
             if !used[column] {
                 used[column] = true;
-                best = best.max(weight(row, column) + by_trying(rows, columns, weight, row + 1, used));
+                best =
+                    best.max(weight(row, column) + by_trying(rows, columns, weight, row + 1, used));
                 used[column] = false;
             }
         }
@@ -78,7 +98,10 @@ mod tests {
     #[test]
     fn the_sum_counts_not_the_best_single_pair() {
         let weights = [[0.9, 0.85], [0.88, 0.0]];
-        assert_eq!(best(2, 2, |row, column| weights[row][column]), [Some(1), Some(0)]);
+        assert_eq!(
+            best(2, 2, |row, column| weights[row][column]),
+            [Some(1), Some(0)]
+        );
     }
 
     proptest! {

@@ -13,14 +13,23 @@ const VOCAB: u64 = 100;
 type Tensors = Vec<(String, Vec<u64>)>;
 
 fn source(tensors: &Tensors) -> Source {
-    tensors.iter().fold(Source::new(), |source, (name, dims)| source.with(name, DType::F32, dims, Vec::new()))
+    tensors.iter().fold(Source::new(), |source, (name, dims)| {
+        source.with(name, DType::F32, dims, Vec::new())
+    })
 }
 
 /// A llama with what each family calls its tensors, `{}` being the layer.
 fn llama(layers: u64, outer: &[(&str, &[u64])], inner: &[(&str, &[u64])]) -> Tensors {
-    let mut tensors: Tensors = outer.iter().map(|(name, dims)| ((*name).to_owned(), dims.to_vec())).collect();
+    let mut tensors: Tensors = outer
+        .iter()
+        .map(|(name, dims)| ((*name).to_owned(), dims.to_vec()))
+        .collect();
     for layer in 0..layers {
-        tensors.extend(inner.iter().map(|(name, dims)| (name.replace("{}", &layer.to_string()), dims.to_vec())));
+        tensors.extend(
+            inner
+                .iter()
+                .map(|(name, dims)| (name.replace("{}", &layer.to_string()), dims.to_vec())),
+        );
     }
     tensors
 }
@@ -28,7 +37,11 @@ fn llama(layers: u64, outer: &[(&str, &[u64])], inner: &[(&str, &[u64])]) -> Ten
 fn hugging_face(layers: u64) -> Tensors {
     llama(
         layers,
-        &[("model.embed_tokens.weight", &[VOCAB, HIDDEN]), ("model.norm.weight", &[HIDDEN]), ("lm_head.weight", &[VOCAB, HIDDEN])],
+        &[
+            ("model.embed_tokens.weight", &[VOCAB, HIDDEN]),
+            ("model.norm.weight", &[HIDDEN]),
+            ("lm_head.weight", &[VOCAB, HIDDEN]),
+        ],
         &[
             ("model.layers.{}.input_layernorm.weight", &[HIDDEN]),
             ("model.layers.{}.self_attn.q_proj.weight", &[HIDDEN, HIDDEN]),
@@ -46,7 +59,11 @@ fn hugging_face(layers: u64) -> Tensors {
 fn gguf(layers: u64) -> Tensors {
     llama(
         layers,
-        &[("token_embd.weight", &[VOCAB, HIDDEN]), ("output_norm.weight", &[HIDDEN]), ("output.weight", &[VOCAB, HIDDEN])],
+        &[
+            ("token_embd.weight", &[VOCAB, HIDDEN]),
+            ("output_norm.weight", &[HIDDEN]),
+            ("output.weight", &[VOCAB, HIDDEN]),
+        ],
         &[
             ("blk.{}.attn_norm.weight", &[HIDDEN]),
             ("blk.{}.attn_q.weight", &[HIDDEN, HIDDEN]),
@@ -64,7 +81,11 @@ fn gguf(layers: u64) -> Tensors {
 fn meta(layers: u64) -> Tensors {
     llama(
         layers,
-        &[("tok_embeddings.weight", &[VOCAB, HIDDEN]), ("norm.weight", &[HIDDEN]), ("output.weight", &[VOCAB, HIDDEN])],
+        &[
+            ("tok_embeddings.weight", &[VOCAB, HIDDEN]),
+            ("norm.weight", &[HIDDEN]),
+            ("output.weight", &[VOCAB, HIDDEN]),
+        ],
         &[
             ("layers.{}.attention_norm.weight", &[HIDDEN]),
             ("layers.{}.attention.wq.weight", &[HIDDEN, HIDDEN]),
@@ -88,11 +109,26 @@ fn megatron(layers: u64) -> Tensors {
             ("output_layer.weight", &[VOCAB, HIDDEN]),
         ],
         &[
-            ("decoder.layers.{}.self_attention.linear_qkv.layer_norm_weight", &[HIDDEN]),
-            ("decoder.layers.{}.self_attention.linear_qkv.weight", &[HIDDEN + 2 * KV, HIDDEN]),
-            ("decoder.layers.{}.self_attention.linear_proj.weight", &[HIDDEN, HIDDEN]),
-            ("decoder.layers.{}.mlp.linear_fc1.layer_norm_weight", &[HIDDEN]),
-            ("decoder.layers.{}.mlp.linear_fc1.weight", &[2 * INNER, HIDDEN]),
+            (
+                "decoder.layers.{}.self_attention.linear_qkv.layer_norm_weight",
+                &[HIDDEN],
+            ),
+            (
+                "decoder.layers.{}.self_attention.linear_qkv.weight",
+                &[HIDDEN + 2 * KV, HIDDEN],
+            ),
+            (
+                "decoder.layers.{}.self_attention.linear_proj.weight",
+                &[HIDDEN, HIDDEN],
+            ),
+            (
+                "decoder.layers.{}.mlp.linear_fc1.layer_norm_weight",
+                &[HIDDEN],
+            ),
+            (
+                "decoder.layers.{}.mlp.linear_fc1.weight",
+                &[2 * INNER, HIDDEN],
+            ),
             ("decoder.layers.{}.mlp.linear_fc2.weight", &[HIDDEN, INNER]),
         ],
     )
@@ -101,13 +137,23 @@ fn megatron(layers: u64) -> Tensors {
 fn vllm(layers: u64) -> Tensors {
     llama(
         layers,
-        &[("model.embed_tokens.weight", &[VOCAB, HIDDEN]), ("model.norm.weight", &[HIDDEN]), ("lm_head.weight", &[VOCAB, HIDDEN])],
+        &[
+            ("model.embed_tokens.weight", &[VOCAB, HIDDEN]),
+            ("model.norm.weight", &[HIDDEN]),
+            ("lm_head.weight", &[VOCAB, HIDDEN]),
+        ],
         &[
             ("model.layers.{}.input_layernorm.weight", &[HIDDEN]),
-            ("model.layers.{}.self_attn.qkv_proj.weight", &[HIDDEN + 2 * KV, HIDDEN]),
+            (
+                "model.layers.{}.self_attn.qkv_proj.weight",
+                &[HIDDEN + 2 * KV, HIDDEN],
+            ),
             ("model.layers.{}.self_attn.o_proj.weight", &[HIDDEN, HIDDEN]),
             ("model.layers.{}.post_attention_layernorm.weight", &[HIDDEN]),
-            ("model.layers.{}.mlp.gate_up_proj.weight", &[2 * INNER, HIDDEN]),
+            (
+                "model.layers.{}.mlp.gate_up_proj.weight",
+                &[2 * INNER, HIDDEN],
+            ),
             ("model.layers.{}.mlp.down_proj.weight", &[HIDDEN, INNER]),
         ],
     )
@@ -117,14 +163,26 @@ fn vllm(layers: u64) -> Tensors {
 fn each_line_is_a_pair(lines: &str) {
     let mut sides: [Tensors; 2] = Default::default();
     for layer in 0..2 {
-        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty() && (layer == 0 || line.contains("{}"))) {
+        for line in lines
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && (layer == 0 || line.contains("{}")))
+        {
             let (reference, candidate) = line.split_once(" = ").unwrap();
             sides[0].push((reference.replace("{}", &layer.to_string()), vec![2]));
             sides[1].push((candidate.replace("{}", &layer.to_string()), vec![2]));
         }
     }
-    let (pairs, pairing) = result(&settings(&[Rule::Normalized]), &source(&sides[0]), &source(&sides[1]));
-    let expected: Vec<String> = sides[0].iter().zip(&sides[1]).map(|(r, c)| format!("{}={}", r.0, c.0)).collect();
+    let (pairs, pairing) = result(
+        &settings(&[Rule::Normalized]),
+        &source(&sides[0]),
+        &source(&sides[1]),
+    );
+    let expected: Vec<String> = sides[0]
+        .iter()
+        .zip(&sides[1])
+        .map(|(r, c)| format!("{}={}", r.0, c.0))
+        .collect();
     assert_eq!(pairs, expected);
     assert!(pairing.only_candidate.is_empty());
 }
@@ -306,7 +364,13 @@ fn all_paired(reference: &Tensors, candidate: &Tensors, expected: usize) {
             let (pairs, pairing) = result(&settings, &source(one), &source(other));
             assert_eq!(pairs.len(), expected, "{pairs:?}");
             assert!(pairing.only_reference.is_empty() && pairing.only_candidate.is_empty());
-            assert!(pairing.pairs.iter().all(|pair| matches!(pair.rule, Rule::Normalized | Rule::Exact)), "no guesses: {pairs:?}");
+            assert!(
+                pairing
+                    .pairs
+                    .iter()
+                    .all(|pair| matches!(pair.rule, Rule::Normalized | Rule::Exact)),
+                "no guesses: {pairs:?}"
+            );
             assert_eq!(pairing.layer_offset, 0);
         }
     }
@@ -317,8 +381,17 @@ fn families_with_the_same_parts_pair_one_by_one_and_in_place() {
     for other in [gguf(3), meta(3)] {
         all_paired(&hugging_face(3), &other, 30);
         // The lists are written in the same order, so position tells who belongs to whom.
-        let (_, pairing) = result(&settings(&[Rule::Normalized]), &source(&hugging_face(3)), &source(&other));
-        assert!(pairing.pairs.iter().all(|pair| pair.reference == pair.candidate));
+        let (_, pairing) = result(
+            &settings(&[Rule::Normalized]),
+            &source(&hugging_face(3)),
+            &source(&other),
+        );
+        assert!(
+            pairing
+                .pairs
+                .iter()
+                .all(|pair| pair.reference == pair.candidate)
+        );
     }
     all_paired(&gguf(3), &meta(3), 30);
 }
@@ -333,9 +406,21 @@ fn fused_families_pair_with_split_ones_and_with_each_other() {
 
 #[test]
 fn two_fused_families_pair_though_one_calls_gate_and_up_fc1() {
-    let (pairs, pairing) = result(&Settings::default(), &source(&megatron(2)), &source(&vllm(2)));
-    assert_eq!(pairs.len(), 3 + 2 * 6, "{:?} {:?}", pairing.only_reference, pairing.only_candidate);
-    assert!(pairs.contains(&"decoder.layers.1.mlp.linear_fc1.weight=model.layers.1.mlp.gate_up_proj.weight".to_owned()));
+    let (pairs, pairing) = result(
+        &Settings::default(),
+        &source(&megatron(2)),
+        &source(&vllm(2)),
+    );
+    assert_eq!(
+        pairs.len(),
+        3 + 2 * 6,
+        "{:?} {:?}",
+        pairing.only_reference,
+        pairing.only_candidate
+    );
+    assert!(pairs.contains(
+        &"decoder.layers.1.mlp.linear_fc1.weight=model.layers.1.mlp.gate_up_proj.weight".to_owned()
+    ));
 }
 
 /// Matrices cut along their first dimension, one folder a rank.
@@ -354,22 +439,44 @@ fn in_two_ranks(whole: &Tensors, folder: &str) -> Tensors {
 fn shards_of_one_fused_family_pair_with_the_whole_of_another() {
     let sharded = in_two_ranks(&megatron(2), "mp_rank_0");
     let (pairs, pairing) = result(&Settings::default(), &source(&vllm(2)), &source(&sharded));
-    assert_eq!((pairs.len(), pairing.only_reference.len(), pairing.only_candidate.len()), (3 + 2 * 6, 0, 0), "{pairs:?}");
+    assert_eq!(
+        (
+            pairs.len(),
+            pairing.only_reference.len(),
+            pairing.only_candidate.len()
+        ),
+        (3 + 2 * 6, 0, 0),
+        "{pairs:?}"
+    );
 }
 
 #[test]
 fn other_families_pair_with_the_layers_shifted() {
     let shifted: Tensors = gguf(3)
         .into_iter()
-        .map(|(name, dims)| (name.replace("blk.2", "blk.9").replace("blk.1", "blk.8").replace("blk.0", "blk.7"), dims))
+        .map(|(name, dims)| {
+            (
+                name.replace("blk.2", "blk.9")
+                    .replace("blk.1", "blk.8")
+                    .replace("blk.0", "blk.7"),
+                dims,
+            )
+        })
         .collect();
-    let (pairs, pairing) = result(&Settings::default(), &source(&hugging_face(3)), &source(&shifted));
+    let (pairs, pairing) = result(
+        &Settings::default(),
+        &source(&hugging_face(3)),
+        &source(&shifted),
+    );
     assert_eq!((pairs.len(), pairing.layer_offset), (30, 7));
 }
 
 #[test]
 fn wrappers_do_not_matter() {
-    let wrapped: Tensors = hugging_face(2).into_iter().map(|(name, dims)| (format!("module._orig_mod.{name}"), dims)).collect();
+    let wrapped: Tensors = hugging_face(2)
+        .into_iter()
+        .map(|(name, dims)| (format!("module._orig_mod.{name}"), dims))
+        .collect();
     all_paired(&hugging_face(2), &wrapped, 21);
 }
 
@@ -381,7 +488,10 @@ fn two_tensors_of_one_canonical_name_are_left_alone() {
         &names(&["blk.0.ffn_up.weight", "layers.0.feed_forward.w3.weight"]),
     );
     assert!(pairs.is_empty());
-    assert_eq!((pairing.only_reference.len(), pairing.only_candidate.len()), (1, 2));
+    assert_eq!(
+        (pairing.only_reference.len(), pairing.only_candidate.len()),
+        (1, 2)
+    );
 }
 
 #[test]
@@ -389,10 +499,24 @@ fn a_missing_tensor_is_not_replaced_by_another() {
     let (mut reference, mut candidate) = (hugging_face(2), gguf(2));
     reference.retain(|(name, _)| name != "model.layers.1.mlp.up_proj.weight");
     candidate.retain(|(name, _)| name != "blk.0.ffn_gate.weight");
-    let (_, pairing) = result(&Settings::default(), &source(&reference), &source(&candidate));
-    let left = |side: &Tensors, only: &[super::Leftover]| only.iter().map(|left| side[left.item].0.clone()).collect::<Vec<_>>();
-    assert_eq!(left(&reference, &pairing.only_reference), ["model.layers.0.mlp.gate_proj.weight"]);
-    assert_eq!(left(&candidate, &pairing.only_candidate), ["blk.1.ffn_up.weight"]);
+    let (_, pairing) = result(
+        &Settings::default(),
+        &source(&reference),
+        &source(&candidate),
+    );
+    let left = |side: &Tensors, only: &[super::Leftover]| {
+        only.iter()
+            .map(|left| side[left.item].0.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        left(&reference, &pairing.only_reference),
+        ["model.layers.0.mlp.gate_proj.weight"]
+    );
+    assert_eq!(
+        left(&candidate, &pairing.only_candidate),
+        ["blk.1.ffn_up.weight"]
+    );
 }
 
 #[test]
@@ -406,13 +530,34 @@ fn sharded_families_pair_with_whole_ones() {
 #[test]
 fn numbers_of_the_source_pair_like_tensors() {
     let reference = Source::shaped(&[("0_scaling", &[]), ("0_sliding", &[1, 1, 1, 1])]);
-    assert_eq!(result(&Settings::default(), &reference, &reference).0, ["0_scaling=0_scaling", "0_sliding=0_sliding"]);
+    assert_eq!(
+        result(&Settings::default(), &reference, &reference).0,
+        ["0_scaling=0_scaling", "0_sliding=0_sliding"]
+    );
 }
 
 /// Names of every kind, likely to meet each other.
 fn some_name() -> impl Strategy<Value = String> {
-    let prefix = prop::sample::select(vec!["", "model.", "rank0/", "rank1/", "tp1.", "TP0_PP1/", "module.model.", "a/"]);
-    let layer = prop::sample::select(vec!["0_", "1_", "layers.0.", "blk.1.", "h.2.", "", "07_", "experts.3."]);
+    let prefix = prop::sample::select(vec![
+        "",
+        "model.",
+        "rank0/",
+        "rank1/",
+        "tp1.",
+        "TP0_PP1/",
+        "module.model.",
+        "a/",
+    ]);
+    let layer = prop::sample::select(vec![
+        "0_",
+        "1_",
+        "layers.0.",
+        "blk.1.",
+        "h.2.",
+        "",
+        "07_",
+        "experts.3.",
+    ]);
     let stage = prop::sample::select(vec![
         "query",
         "key",
@@ -431,12 +576,24 @@ fn some_name() -> impl Strategy<Value = String> {
         "x",
     ]);
     let suffix = prop::sample::select(vec!["", ".weight", ".bias", "_rank_0", "_rank_1", "#2"]);
-    (prefix, layer, stage, suffix).prop_map(|(prefix, layer, stage, suffix)| format!("{prefix}{layer}{stage}{suffix}"))
+    (prefix, layer, stage, suffix)
+        .prop_map(|(prefix, layer, stage, suffix)| format!("{prefix}{layer}{stage}{suffix}"))
 }
 
 fn some_source() -> impl Strategy<Value = Vec<(String, Vec<u64>)>> {
     prop::collection::vec(
-        (some_name(), prop::sample::select(vec![vec![], vec![2], vec![2, 3], vec![3, 2], vec![6, 3], vec![4, 3], vec![0]])),
+        (
+            some_name(),
+            prop::sample::select(vec![
+                vec![],
+                vec![2],
+                vec![2, 3],
+                vec![3, 2],
+                vec![6, 3],
+                vec![4, 3],
+                vec![0],
+            ]),
+        ),
         0..14,
     )
 }

@@ -66,7 +66,17 @@ pub(super) const WRAPPERS: &[&[&str]] = &[
 ];
 
 /// Words that are followed by a layer's number.
-pub(super) const LAYER_WORDS: &[&str] = &["layers", "layer", "blocks", "block", "blk", "h", "resblocks", "resblock", "encoderblock"];
+pub(super) const LAYER_WORDS: &[&str] = &[
+    "layers",
+    "layer",
+    "blocks",
+    "block",
+    "blk",
+    "h",
+    "resblocks",
+    "resblock",
+    "encoderblock",
+];
 
 /// What holds the parts of attention or feed-forward.
 const CONTAINERS: &[(Place, &str)] = &[
@@ -86,10 +96,52 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     (
         Place::Attention,
         "attn_q",
-        &["q proj", "q", "query", "queries", "wq", "query proj", "linear q", "q lin", "to q", "query layer", "q einsum"],
+        &[
+            "q proj",
+            "q",
+            "query",
+            "queries",
+            "wq",
+            "query proj",
+            "linear q",
+            "q lin",
+            "to q",
+            "query layer",
+            "q einsum",
+        ],
     ),
-    (Place::Attention, "attn_k", &["k proj", "k", "key", "keys", "wk", "key proj", "linear k", "k lin", "to k", "key layer"]),
-    (Place::Attention, "attn_v", &["v proj", "v", "value", "values", "wv", "value proj", "linear v", "v lin", "to v", "value layer"]),
+    (
+        Place::Attention,
+        "attn_k",
+        &[
+            "k proj",
+            "k",
+            "key",
+            "keys",
+            "wk",
+            "key proj",
+            "linear k",
+            "k lin",
+            "to k",
+            "key layer",
+        ],
+    ),
+    (
+        Place::Attention,
+        "attn_v",
+        &[
+            "v proj",
+            "v",
+            "value",
+            "values",
+            "wv",
+            "value proj",
+            "linear v",
+            "v lin",
+            "to v",
+            "value layer",
+        ],
+    ),
     (
         Place::Attention,
         "attn_o",
@@ -117,28 +169,110 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     (
         Place::Attention,
         "attn_qkv",
-        &["qkv proj", "qkv", "query key value", "c attn", "linear qkv", "wqkv", "in proj", "w qkv", "qkv linear", "w pack", "qkv einsum"],
+        &[
+            "qkv proj",
+            "qkv",
+            "query key value",
+            "c attn",
+            "linear qkv",
+            "wqkv",
+            "in proj",
+            "w qkv",
+            "qkv linear",
+            "w pack",
+            "qkv einsum",
+        ],
     ),
-    (Place::Attention, "attn_kv", &["kv proj", "kv", "key value", "linear kv", "wkv", "kv einsum"]),
+    (
+        Place::Attention,
+        "attn_kv",
+        &[
+            "kv proj",
+            "kv",
+            "key value",
+            "linear kv",
+            "wkv",
+            "kv einsum",
+        ],
+    ),
     // Low-rank queries, keys and values.
-    (Place::Attention, "attn_q_a", &["q a proj", "q a", "linear q down proj", "wq a"]),
-    (Place::Attention, "attn_q_b", &["q b proj", "q b", "linear q up proj", "wq b"]),
-    (Place::Attention, "attn_kv_a", &["kv a proj with mqa", "kv a mqa", "kv a proj", "kv a", "linear kv down proj", "wkv a"]),
-    (Place::Attention, "attn_kv_b", &["kv b proj", "kv b", "linear kv up proj", "wkv b"]),
-    (Place::Attention, "q_a_norm", &["q a norm", "linear q up proj norm"]),
-    (Place::Attention, "kv_a_norm", &["kv a norm", "kv norm", "linear kv up proj norm"]),
+    (
+        Place::Attention,
+        "attn_q_a",
+        &["q a proj", "q a", "linear q down proj", "wq a"],
+    ),
+    (
+        Place::Attention,
+        "attn_q_b",
+        &["q b proj", "q b", "linear q up proj", "wq b"],
+    ),
+    (
+        Place::Attention,
+        "attn_kv_a",
+        &[
+            "kv a proj with mqa",
+            "kv a mqa",
+            "kv a proj",
+            "kv a",
+            "linear kv down proj",
+            "wkv a",
+        ],
+    ),
+    (
+        Place::Attention,
+        "attn_kv_b",
+        &["kv b proj", "kv b", "linear kv up proj", "wkv b"],
+    ),
+    (
+        Place::Attention,
+        "q_a_norm",
+        &["q a norm", "linear q up proj norm"],
+    ),
+    (
+        Place::Attention,
+        "kv_a_norm",
+        &["kv a norm", "kv norm", "linear kv up proj norm"],
+    ),
     (Place::Attention, "attn_qkv_a", &["fused qkv a proj"]),
-    (Place::Attention, "rel_bias", &["relative attn bias", "rel b"]),
-    (Place::Attention, "q_norm", &["q norm", "query norm", "norm q"]),
-    (Place::Attention, "k_norm", &["k norm", "key norm", "norm k"]),
+    (
+        Place::Attention,
+        "rel_bias",
+        &["relative attn bias", "rel b"],
+    ),
+    (
+        Place::Attention,
+        "q_norm",
+        &["q norm", "query norm", "norm q"],
+    ),
+    (
+        Place::Attention,
+        "k_norm",
+        &["k norm", "key norm", "norm k"],
+    ),
     // RWKV.
     (Place::Attention, "attn_r", &["receptance", "r proj"]),
     (Place::Attention, "attn_g_norm", &["norm x", "g norm"]),
     (Place::Layer, "pre_norm", &["ln0", "pre norm"]),
-    (Place::Attention, "norm1", &["norm", "linear qkv norm", "wqkv norm"]),
+    (
+        Place::Attention,
+        "norm1",
+        &["norm", "linear qkv norm", "wqkv norm"],
+    ),
     (Place::Attention, "attn_out_norm", &["output norm"]),
     (Place::Attention, "post_attn_norm", &["post norm"]),
-    (Place::Mlp, "mlp_gate", &["gate proj", "gate", "w1", "linear gate", "wi 0", "swiglu linear inner", "gate dense"]),
+    (
+        Place::Mlp,
+        "mlp_gate",
+        &[
+            "gate proj",
+            "gate",
+            "w1",
+            "linear gate",
+            "wi 0",
+            "swiglu linear inner",
+            "gate dense",
+        ],
+    ),
     (
         Place::Mlp,
         "mlp_up",
@@ -179,25 +313,84 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
             "proj",
         ],
     ),
-    (Place::Mlp, "mlp_gate_up", &["gate up proj", "gate up", "w13", "gate and up proj", "up gate proj", "gating einsum"]),
-    (Place::Mlp, "mlp_act", &["act fn", "act", "activation fn", "activation"]),
+    (
+        Place::Mlp,
+        "mlp_gate_up",
+        &[
+            "gate up proj",
+            "gate up",
+            "w13",
+            "gate and up proj",
+            "up gate proj",
+            "gating einsum",
+        ],
+    ),
+    (
+        Place::Mlp,
+        "mlp_act",
+        &["act fn", "act", "activation fn", "activation"],
+    ),
     (Place::Mlp, "router", &["gate inp", "router", "router gate"]),
     (Place::Mlp, "shared_gate", &["shared gate"]),
-    (Place::Mlp, "router_correction", &["gate e score correction", "router experts"]),
+    (
+        Place::Mlp,
+        "router_correction",
+        &["gate e score correction", "router experts"],
+    ),
     (Place::Layer, "router_correction", &["exp probs b"]),
     (Place::Mlp, "norm2", &["norm", "linear fc1 norm"]),
     (Place::Mlp, "post_mlp_norm", &["post norm"]),
-    (Place::Layer, "norm1", &["input norm", "norm1", "pre attn norm", "norm before", "pre self attn norm"]),
-    (Place::Layer, "norm2", &["norm2", "pre mlp norm", "final norm", "norm after"]),
-    (Place::Layer, "post_attn_norm", &["post attn norm", "post self attn norm", "post norm"]),
+    (
+        Place::Layer,
+        "norm1",
+        &[
+            "input norm",
+            "norm1",
+            "pre attn norm",
+            "norm before",
+            "pre self attn norm",
+        ],
+    ),
+    (
+        Place::Layer,
+        "norm2",
+        &["norm2", "pre mlp norm", "final norm", "norm after"],
+    ),
+    (
+        Place::Layer,
+        "post_attn_norm",
+        &["post attn norm", "post self attn norm", "post norm"],
+    ),
     (Place::Layer, "post_mlp_norm", &["post mlp norm"]),
     (Place::Layer, "router", &["block sparse moe gate"]),
-    (Place::Layer, "out_norm", &["output norm", "layer output norm"]),
-    (Place::Layer, "mlp_up", &["intermediate dense", "fc1", "linear1", "linear 1", "pwconv1"]),
-    (Place::Layer, "mlp_down", &["output dense", "fc2", "linear2", "linear 2", "pwconv2"]),
+    (
+        Place::Layer,
+        "out_norm",
+        &["output norm", "layer output norm"],
+    ),
+    (
+        Place::Layer,
+        "mlp_up",
+        &[
+            "intermediate dense",
+            "fc1",
+            "linear1",
+            "linear 1",
+            "pwconv1",
+        ],
+    ),
+    (
+        Place::Layer,
+        "mlp_down",
+        &["output dense", "fc2", "linear2", "linear 2", "pwconv2"],
+    ),
     // ConvNeXt.
     (Place::Layer, "conv_dw", &["dwconv", "conv dw"]),
-    (Place::Layer, "layer_scale", &["layer scale parameter", "layer scale", "gamma"]),
+    (
+        Place::Layer,
+        "layer_scale",
+        &["layer scale parameter", "layer scale", "gamma"],
+    ),
     // One projection for attention and feed-forward of a block that computes them side by side.
     (Place::Layer, "attn_qkv_mlp", &["qkv mlp proj"]),
     (Place::Layer, "proj_mlp", &["proj mlp"]),
@@ -205,7 +398,11 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     (Place::Layer, "ssm_in", &["ssm in", "mixer in proj"]),
     (Place::Layer, "ssm_conv", &["ssm conv1d", "mixer conv1d"]),
     (Place::Layer, "ssm_x", &["ssm x", "mixer x proj"]),
-    (Place::Layer, "ssm_dt", &["ssm dt", "mixer dt proj", "mixer dt"]),
+    (
+        Place::Layer,
+        "ssm_dt",
+        &["ssm dt", "mixer dt proj", "mixer dt"],
+    ),
     (Place::Layer, "ssm_norm", &["ssm norm", "mixer norm"]),
     (Place::Layer, "ssm_d", &["ssm d", "mixer d"]),
     (Place::Layer, "ssm_out", &["ssm out", "mixer out proj"]),
@@ -231,19 +428,55 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     (
         Place::Top,
         "pos_embed",
-        &["wpe", "position embed", "embed position embed", "embed positions", "pos embed", "positional embed", "posembed input pos embed"],
+        &[
+            "wpe",
+            "position embed",
+            "embed position embed",
+            "embed positions",
+            "pos embed",
+            "positional embed",
+            "posembed input pos embed",
+        ],
     ),
-    (Place::Top, "type_embed", &["token type embed", "embed token type embed", "token types"]),
-    (Place::Top, "embed_norm", &["embed norm", "token embed norm", "word embed norm"]),
+    (
+        Place::Top,
+        "type_embed",
+        &["token type embed", "embed token type embed", "token types"],
+    ),
+    (
+        Place::Top,
+        "embed_norm",
+        &["embed norm", "token embed norm", "word embed norm"],
+    ),
     (
         Place::Top,
         "final_norm",
-        &["norm", "normf", "output norm", "final norm", "norm final", "norm out", "norm post", "encoder norm", "decoder norm"],
+        &[
+            "norm",
+            "normf",
+            "output norm",
+            "final norm",
+            "norm final",
+            "norm out",
+            "norm post",
+            "encoder norm",
+            "decoder norm",
+        ],
     ),
     (
         Place::Top,
         "lm_head",
-        &["lm head", "output", "output layer", "embed out", "head", "classifier", "logits dense", "unembedding", "unembed"],
+        &[
+            "lm head",
+            "output",
+            "output layer",
+            "embed out",
+            "head",
+            "classifier",
+            "logits dense",
+            "unembedding",
+            "unembed",
+        ],
     ),
     (Place::Anywhere, "attn_q", &["q proj", "wq"]),
     (Place::Anywhere, "attn_k", &["k proj", "wk"]),
@@ -251,10 +484,24 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
     (Place::Anywhere, "attn_o", &["o proj"]),
     (Place::Anywhere, "attn_q_a", &["q a proj"]),
     (Place::Anywhere, "attn_q_b", &["q b proj"]),
-    (Place::Anywhere, "attn_kv_a", &["kv a proj with mqa", "kv a proj"]),
+    (
+        Place::Anywhere,
+        "attn_kv_a",
+        &["kv a proj with mqa", "kv a proj"],
+    ),
     (Place::Anywhere, "attn_kv_b", &["kv b proj"]),
     (Place::Anywhere, "attn_qkv_a", &["fused qkv a proj"]),
-    (Place::Anywhere, "attn_qkv", &["qkv proj", "query key value", "c attn", "linear qkv", "wqkv"]),
+    (
+        Place::Anywhere,
+        "attn_qkv",
+        &[
+            "qkv proj",
+            "query key value",
+            "c attn",
+            "linear qkv",
+            "wqkv",
+        ],
+    ),
     (Place::Anywhere, "mlp_gate", &["gate proj"]),
     (Place::Anywhere, "mlp_up", &["up proj"]),
     (Place::Anywhere, "mlp_down", &["down proj"]),
@@ -279,15 +526,23 @@ static LEAVES: LazyLock<Leaves> = LazyLock::new(|| {
     for (place, stage, phrases) in PHRASES {
         for phrase in *phrases {
             let words: Vec<&'static str> = phrase.split(' ').collect();
-            leaves.entry((*place, words[0])).or_default().push((words, stage));
+            leaves
+                .entry((*place, words[0]))
+                .or_default()
+                .push((words, stage));
         }
     }
-    leaves.values_mut().for_each(|phrases| phrases.sort_by_key(|(words, _)| std::cmp::Reverse(words.len())));
+    leaves
+        .values_mut()
+        .for_each(|phrases| phrases.sort_by_key(|(words, _)| std::cmp::Reverse(words.len())));
     leaves
 });
 
 static CONTAINER_WORDS: LazyLock<Vec<(Place, Vec<&'static str>)>> = LazyLock::new(|| {
-    let mut containers: Vec<_> = CONTAINERS.iter().map(|(place, phrase)| (*place, phrase.split(' ').collect::<Vec<_>>())).collect();
+    let mut containers: Vec<_> = CONTAINERS
+        .iter()
+        .map(|(place, phrase)| (*place, phrase.split(' ').collect::<Vec<_>>()))
+        .collect();
     containers.sort_by_key(|(_, words)| std::cmp::Reverse(words.len()));
     containers
 });
@@ -302,7 +557,10 @@ pub(super) fn leaf(place: Place, words: &[String]) -> Option<(usize, &'static st
     let first = words.first()?;
     let find = |place| {
         let phrases = LEAVES.get(&(place, first.as_str()))?;
-        phrases.iter().find(|(phrase, _)| begins(words, phrase)).map(|(phrase, stage)| (phrase.len(), *stage))
+        phrases
+            .iter()
+            .find(|(phrase, _)| begins(words, phrase))
+            .map(|(phrase, stage)| (phrase.len(), *stage))
     };
     let (here, anywhere) = (find(place), find(Place::Anywhere));
     match (here, anywhere) {
@@ -314,5 +572,8 @@ pub(super) fn leaf(place: Place, words: &[String]) -> Option<(usize, &'static st
 
 /// The container that `words` begin with: how many words, and what it holds.
 pub(super) fn container(words: &[String]) -> Option<(usize, Place)> {
-    CONTAINER_WORDS.iter().find(|(_, phrase)| begins(words, phrase)).map(|(place, phrase)| (phrase.len(), *place))
+    CONTAINER_WORDS
+        .iter()
+        .find(|(_, phrase)| begins(words, phrase))
+        .map(|(place, phrase)| (phrase.len(), *place))
 }

@@ -12,12 +12,20 @@ pub(super) struct Filter {
 
 impl Filter {
     pub(super) fn new(settings: &Settings) -> Result<Self, PairError> {
-        let only = (!settings.only.is_empty()).then(|| set(&settings.only)).transpose()?;
-        Ok(Self { only, skip: set(&settings.skip)? })
+        let only = (!settings.only.is_empty())
+            .then(|| set(&settings.only))
+            .transpose()?;
+        Ok(Self {
+            only,
+            skip: set(&settings.skip)?,
+        })
     }
 
     fn keeps<'n>(&self, names: impl Iterator<Item = &'n str> + Clone) -> bool {
-        let wanted = self.only.as_ref().is_none_or(|only| names.clone().any(|name| only.is_match(name)));
+        let wanted = self
+            .only
+            .as_ref()
+            .is_none_or(|only| names.clone().any(|name| only.is_match(name)));
         wanted && (self.skip.is_empty() || !names.into_iter().any(|name| self.skip.is_match(name)))
     }
 
@@ -28,7 +36,11 @@ impl Filter {
         let name = |side: usize, item: usize| sides[side].items()[item].name.as_str();
         let mut left_out = [Vec::new(), Vec::new()];
         pairing.pairs.retain(|pair| {
-            let names = pair.reference.iter().map(|item| name(0, *item)).chain(pair.candidate.iter().map(|item| name(1, *item)));
+            let names = pair
+                .reference
+                .iter()
+                .map(|item| name(0, *item))
+                .chain(pair.candidate.iter().map(|item| name(1, *item)));
             let keep = self.keeps(names);
             if !keep {
                 left_out[0].extend(&pair.reference);
@@ -36,7 +48,10 @@ impl Filter {
             }
             keep
         });
-        for (side, only) in [&mut pairing.only_reference, &mut pairing.only_candidate].into_iter().enumerate() {
+        for (side, only) in [&mut pairing.only_reference, &mut pairing.only_candidate]
+            .into_iter()
+            .enumerate()
+        {
             only.retain(|left| {
                 let keep = self.keeps(std::iter::once(name(side, left.item)));
                 if !keep {
@@ -49,7 +64,10 @@ impl Filter {
         // A suggestion that is left out is none.
         let forget = |only: &mut Vec<Leftover>, out: &[usize]| {
             for left in only {
-                if left.suggestion.is_some_and(|item| out.binary_search(&item).is_ok()) {
+                if left
+                    .suggestion
+                    .is_some_and(|item| out.binary_search(&item).is_ok())
+                {
                     (left.suggestion, left.score) = (None, None);
                 }
             }
@@ -64,9 +82,15 @@ impl Filter {
 fn set(globs: &[String]) -> Result<GlobSet, PairError> {
     let mut set = GlobSetBuilder::new();
     for glob in globs {
-        set.add(Glob::new(glob).map_err(|source| PairError::Glob { glob: glob.clone(), source })?);
+        set.add(Glob::new(glob).map_err(|source| PairError::Glob {
+            glob: glob.clone(),
+            source,
+        })?);
     }
-    set.build().map_err(|source| PairError::Glob { glob: globs.join(" "), source })
+    set.build().map_err(|source| PairError::Glob {
+        glob: globs.join(" "),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -80,15 +104,26 @@ mod tests {
 
     #[test]
     fn one_name_of_a_pair_is_enough_for_only_and_for_skip() {
-        let reference = names(&["model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight", "left"]);
+        let reference = names(&[
+            "model.layers.0.self_attn.q_proj.weight",
+            "model.layers.0.self_attn.k_proj.weight",
+            "left",
+        ]);
         let candidate = names(&["blk.0.attn_q.weight", "blk.0.attn_k.weight", "over"]);
         let chosen = |only: &[&str], skip: &[&str]| {
-            let settings = Settings { only: names(only), skip: names(skip), ..settings(&[Rule::Normalized]) };
+            let settings = Settings {
+                only: names(only),
+                skip: names(skip),
+                ..settings(&[Rule::Normalized])
+            };
             let (pairs, pairing) = paired_with(&settings, &reference, &candidate);
             (pairs.len(), pairing.only_reference.len(), pairing.left_out)
         };
         assert_eq!(chosen(&["*q_proj*"], &[]), (1, 0, [vec![1, 2], vec![1, 2]]));
-        assert_eq!(chosen(&["blk.*"], &["*attn_k*"]), (1, 0, [vec![1, 2], vec![1, 2]]));
+        assert_eq!(
+            chosen(&["blk.*"], &["*attn_k*"]),
+            (1, 0, [vec![1, 2], vec![1, 2]])
+        );
         assert_eq!(chosen(&[], &["left"]), (2, 0, [vec![2], vec![]]));
         assert_eq!(chosen(&[], &[]), (2, 1, [vec![], vec![]]));
     }
@@ -96,7 +131,13 @@ mod tests {
     #[test]
     fn a_glob_that_is_none_is_an_error() {
         let source = Source::named(&["a"]);
-        let settings = Settings { only: names(&["a[b"]), ..Settings::default() };
-        assert!(matches!(pair(&Side::new(&source), &Side::new(&source), &settings), Err(PairError::Glob { .. })));
+        let settings = Settings {
+            only: names(&["a[b"]),
+            ..Settings::default()
+        };
+        assert!(matches!(
+            pair(&Side::new(&source), &Side::new(&source), &settings),
+            Err(PairError::Glob { .. })
+        ));
     }
 }

@@ -12,14 +12,24 @@ use std::{
 /// Puts the number that counts all experts into the names of those that count their rank's.
 pub(super) fn count_through(placed: &mut [Option<Placed>]) {
     let mut there: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
-    for (placed, rank) in placed.iter().flatten().filter_map(|placed| Some((placed, placed.experts?))) {
+    for (placed, rank) in placed
+        .iter()
+        .flatten()
+        .filter_map(|placed| Some((placed, placed.experts?)))
+    {
         let numbers = there.entry(rank).or_default();
         numbers.extend(number(&placed.bare).map(|(_, expert)| expert));
     }
-    let Some(first) = there.values().next().cloned() else { return };
+    let Some(first) = there.values().next().cloned() else {
+        return;
+    };
     let local = first.len() as u64;
     let gapless = |numbers: &BTreeSet<u64>| numbers.iter().copied().eq(0..local);
-    if local == 0 || there.len() < 2 || !there.keys().copied().eq(0..there.len() as u64) || !there.values().all(gapless) {
+    if local == 0
+        || there.len() < 2
+        || !there.keys().copied().eq(0..there.len() as u64)
+        || !there.values().all(gapless)
+    {
         return;
     }
     for placed in placed.iter_mut().flatten() {
@@ -56,30 +66,63 @@ mod tests {
 
     #[test]
     fn experts_that_every_rank_counts_from_zero_are_counted_through() {
-        let whole: Vec<String> = (0..4).map(|expert| format!("layers.0.mlp.experts.{expert}.up_proj.weight")).collect();
-        let ranks: Vec<String> =
-            (0..4).map(|expert| format!("ep{}/layers.0.mlp.experts.local_experts.{}.up_proj.weight", expert / 2, expert % 2)).collect();
-        let expected: Vec<String> = whole.iter().zip(&ranks).map(|(r, c)| format!("{r}={c}")).collect();
-        let [r, c] = [&whole, &ranks].map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
+        let whole: Vec<String> = (0..4)
+            .map(|expert| format!("layers.0.mlp.experts.{expert}.up_proj.weight"))
+            .collect();
+        let ranks: Vec<String> = (0..4)
+            .map(|expert| {
+                format!(
+                    "ep{}/layers.0.mlp.experts.local_experts.{}.up_proj.weight",
+                    expert / 2,
+                    expert % 2
+                )
+            })
+            .collect();
+        let expected: Vec<String> = whole
+            .iter()
+            .zip(&ranks)
+            .map(|(r, c)| format!("{r}={c}"))
+            .collect();
+        let [r, c] =
+            [&whole, &ranks].map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(paired(&[Rule::Normalized], &r, &c), expected);
     }
 
     #[test]
     fn experts_that_are_counted_through_stay_as_they_are() {
-        let ranks = ["ep0/experts.0.w", "ep0/experts.1.w", "ep1/experts.2.w", "ep1/experts.3.w"];
+        let ranks = [
+            "ep0/experts.0.w",
+            "ep0/experts.1.w",
+            "ep1/experts.2.w",
+            "ep1/experts.3.w",
+        ];
         let whole = ["experts.0.w", "experts.1.w", "experts.2.w", "experts.3.w"];
-        let expected: Vec<String> = whole.iter().zip(ranks).map(|(r, c)| format!("{r}={c}")).collect();
+        let expected: Vec<String> = whole
+            .iter()
+            .zip(ranks)
+            .map(|(r, c)| format!("{r}={c}"))
+            .collect();
         assert_eq!(paired(&[Rule::Exact], &whole, &ranks), expected);
     }
 
     #[test]
     fn what_is_no_experts_own_is_a_copy_on_every_rank() {
         assert_eq!(
-            paired(&[Rule::Exact], &["gate.weight"], &["ep1/gate.weight", "ep0/gate.weight"]),
+            paired(
+                &[Rule::Exact],
+                &["gate.weight"],
+                &["ep1/gate.weight", "ep0/gate.weight"]
+            ),
             ["gate.weight=ep0/gate.weight+ep1/gate.weight"]
         );
-        assert_eq!(paired(&[Rule::Exact], &["x"], &["dp0/x", "dp1/x"]), ["x=dp0/x+dp1/x"]);
+        assert_eq!(
+            paired(&[Rule::Exact], &["x"], &["dp0/x", "dp1/x"]),
+            ["x=dp0/x+dp1/x"]
+        );
         let grid = ["dp0_tp0/x", "dp0_tp1/x", "dp1_tp0/x", "dp1_tp1/x"];
-        assert_eq!(paired(&[Rule::Exact], &["x"], &grid), ["x=dp0_tp0/x+dp1_tp0/x+dp0_tp1/x+dp1_tp1/x"]);
+        assert_eq!(
+            paired(&[Rule::Exact], &["x"], &grid),
+            ["x=dp0_tp0/x+dp1_tp0/x+dp0_tp1/x+dp1_tp1/x"]
+        );
     }
 }

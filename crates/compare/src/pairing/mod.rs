@@ -99,17 +99,29 @@ pub struct Pairing {
 #[non_exhaustive]
 pub enum PairError {
     #[error("`{pattern}` is not a regular expression: {}", last_line(.source))]
-    Pattern { pattern: String, source: regex::Error },
-    #[error("`{pattern}` has no named group `(?<name>...)` that both sides share; pairs are tensors whose named groups are equal")]
+    Pattern {
+        pattern: String,
+        source: regex::Error,
+    },
+    #[error(
+        "`{pattern}` has no named group `(?<name>...)` that both sides share; pairs are tensors whose named groups are equal"
+    )]
     PatternGroups { pattern: String },
     #[error("the map names `{name}`, which {side} does not have{}", did_you_mean(.nearest))]
-    MapName { name: String, side: &'static str, nearest: Option<String> },
+    MapName {
+        name: String,
+        side: &'static str,
+        nearest: Option<String>,
+    },
     #[error("the map names `{name}` of {side} twice")]
     MapTwice { name: String, side: &'static str },
     #[error("the map has an entry without a name on {side}")]
     MapEmpty { side: &'static str },
     #[error("`{glob}` is not a glob: {source}")]
-    Glob { glob: String, source: globset::Error },
+    Glob {
+        glob: String,
+        source: globset::Error,
+    },
     #[error("`{program}`, asked for pairs, {fault}")]
     Plugin { program: String, fault: PluginFault },
 }
@@ -117,17 +129,27 @@ pub enum PairError {
 /// What is wrong; the lines before it repeat the pattern.
 fn last_line(error: &regex::Error) -> String {
     let text = error.to_string();
-    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    text.lines()
+        .last()
+        .unwrap_or_default()
+        .trim_start_matches("error: ")
+        .to_owned()
 }
 
 fn did_you_mean(nearest: &Option<String>) -> String {
-    nearest.as_ref().map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"))
+    nearest.as_ref().map_or_else(String::new, |nearest| {
+        format!("; did you mean `{nearest}`?")
+    })
 }
 
 /// How messages call the sides, by index.
 const SIDES: [&str; 2] = ["the reference", "the candidate"];
 
-pub fn pair(reference: &Side<'_>, candidate: &Side<'_>, settings: &Settings) -> Result<Pairing, PairError> {
+pub fn pair(
+    reference: &Side<'_>,
+    candidate: &Side<'_>,
+    settings: &Settings,
+) -> Result<Pairing, PairError> {
     let filter = filter::Filter::new(settings)?;
     let mut board = rules::Board::new([reference, candidate], settings);
     manual::pair(&mut board)?;

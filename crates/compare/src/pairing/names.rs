@@ -43,21 +43,35 @@ const FEWEST_HOOKED: usize = 4;
 
 /// The name without what a hook says of its first output. What a module was given, and its further outputs, are other tensors.
 fn returned(name: &str) -> Option<&str> {
-    let stem = name.strip_suffix('0').and_then(|stem| stem.strip_suffix(['.', '_', '/'])).unwrap_or(name);
-    let stem = ["outputs", "output"].iter().find_map(|word| stem.strip_suffix(word))?;
-    stem.strip_suffix(['.', '_', '/', ':']).filter(|stem| !stem.is_empty())
+    let stem = name
+        .strip_suffix('0')
+        .and_then(|stem| stem.strip_suffix(['.', '_', '/']))
+        .unwrap_or(name);
+    let stem = ["outputs", "output"]
+        .iter()
+        .find_map(|word| stem.strip_suffix(word))?;
+    stem.strip_suffix(['.', '_', '/', ':'])
+        .filter(|stem| !stem.is_empty())
 }
 
 /// The name without the number of the first call.
 fn first_call(name: &str) -> Option<&str> {
-    name.strip_suffix('0')?.strip_suffix(['_', '.', ':', '#']).filter(|stem| !stem.is_empty())
+    name.strip_suffix('0')?
+        .strip_suffix(['_', '.', ':', '#'])
+        .filter(|stem| !stem.is_empty())
 }
 
 /// Whether a hook may have named it: by what a module was given or returned, numbered or not.
 fn is_hooked(name: &str) -> bool {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let stem = if stem.len() < name.len() { stem.strip_suffix(['.', '_', '/']).unwrap_or(stem) } else { stem };
-    ["output", "outputs", "input", "inputs"].iter().any(|word| stem.ends_with(word))
+    let stem = if stem.len() < name.len() {
+        stem.strip_suffix(['.', '_', '/']).unwrap_or(stem)
+    } else {
+        stem
+    };
+    ["output", "outputs", "input", "inputs"]
+        .iter()
+        .any(|word| stem.ends_with(word))
 }
 
 impl Reading {
@@ -70,7 +84,8 @@ impl Reading {
         let suffixed = order::Names::of(names.clone()) == order::Names::Suffixed;
         let (mut encoder, mut decoder, mut reading) = (false, false, Self::default());
         let (mut all, mut parameters) = (true, false);
-        let (mut count, mut hooked, mut outputs, mut first_calls) = (0usize, 0usize, 0usize, 0usize);
+        let (mut count, mut hooked, mut outputs, mut first_calls) =
+            (0usize, 0usize, 0usize, 0usize);
         for name in names {
             count += 1;
             hooked += usize::from(is_hooked(name));
@@ -82,8 +97,11 @@ impl Reading {
             }
             encoder |= name.starts_with("enc.");
             decoder |= name.starts_with("dec.");
-            reading.four_norms |= name.contains("pre_feedforward") || name.contains("post_ffw_norm");
-            reading.experts |= name.contains("experts") || name.contains("switch_mlp") || name.contains("mlp.mlp1_");
+            reading.four_norms |=
+                name.contains("pre_feedforward") || name.contains("post_ffw_norm");
+            reading.experts |= name.contains("experts")
+                || name.contains("switch_mlp")
+                || name.contains("mlp.mlp1_");
             reading.mmdit |= mmdit::shows(name);
             first_calls += usize::from(first_call(name).is_some());
             reading.low_rank |= name.contains("wkv_a");
@@ -92,9 +110,14 @@ impl Reading {
             reading.gate_words.see(name);
         }
         reading.exported = all && parameters;
-        reading.hooked = outputs > 0 && hooked >= FEWEST_HOOKED && hooked * 10 >= count * HOOKED_OF_TEN;
+        reading.hooked =
+            outputs > 0 && hooked >= FEWEST_HOOKED && hooked * 10 >= count * HOOKED_OF_TEN;
         reading.first_calls = first_calls == count && count >= FEWEST_HOOKED && !reading.hooked;
-        Self { two_stacks: encoder && decoder, suffixed, ..reading }
+        Self {
+            two_stacks: encoder && decoder,
+            suffixed,
+            ..reading
+        }
     }
 }
 
@@ -120,17 +143,29 @@ pub(super) struct Name {
 
 impl Name {
     pub(super) fn parse(name: &str, reading: Reading) -> Self {
-        let name = if reading.exported && is_exported(name) { &name[2..] } else { name };
+        let name = if reading.exported && is_exported(name) {
+            &name[2..]
+        } else {
+            name
+        };
         let name = returned(name).filter(|_| reading.hooked).unwrap_or(name);
-        let name = first_call(name).filter(|_| reading.first_calls).unwrap_or(name);
-        let spoken = if reading.mmdit { mmdit::plain(name) } else { Cow::Borrowed(name) };
+        let name = first_call(name)
+            .filter(|_| reading.first_calls)
+            .unwrap_or(name);
+        let spoken = if reading.mmdit {
+            mmdit::plain(name)
+        } else {
+            Cow::Borrowed(name)
+        };
         let name = spoken.as_ref();
         let rewritten = reading.gate_words.plain(name);
         let rewritten = dialects::plain(rewritten.as_deref().unwrap_or(name));
         let name = rewritten.as_ref();
         let (mut words, mut layer) = layer(split(name), name);
         if layer.is_none() && reading.suffixed {
-            layer = words.pop_if(|last| last.bytes().all(|b| b.is_ascii_digit())).and_then(|last| last.parse().ok());
+            layer = words
+                .pop_if(|last| last.bytes().all(|b| b.is_ascii_digit()))
+                .and_then(|last| last.parse().ok());
         }
         drop_wrappers(&mut words);
         let all_layers = layer.is_none() && words.iter().any(|word| word == ALL_LAYERS);
@@ -143,26 +178,46 @@ impl Name {
         drop_prefixes(&mut words, reading.two_stacks, in_layer);
         settle_statistics(&mut words);
         let last = words.last().cloned();
-        let param = last.as_deref().and_then(param).filter(|_| words.len() > 1 || in_layer).or_else(|| norm_param(&words));
+        let param = last
+            .as_deref()
+            .and_then(param)
+            .filter(|_| words.len() > 1 || in_layer)
+            .or_else(|| norm_param(&words));
         if param.is_some() {
             words.pop();
         }
         let (stage, rest) = stage(words, in_layer, reading.two_stacks);
-        let mut parsed = Self { layer, stage, param, all_layers, rest, written };
+        let mut parsed = Self {
+            layer,
+            stage,
+            param,
+            all_layers,
+            rest,
+            written,
+        };
         parsed.settle(last.as_deref(), reading);
         // A table of positions that is no module but a parameter itself.
         if parsed.param.is_none()
             && parsed.stage == Some("pos_embed")
-            && ["positional_embedding", "pos_embed", "pos_embedding"].iter().any(|table| name.ends_with(table))
+            && ["positional_embedding", "pos_embed", "pos_embedding"]
+                .iter()
+                .any(|table| name.ends_with(table))
         {
             parsed.param = Some("weight");
         }
         let gate = ["mlp.gate", "ffn.gate", "feed_forward.gate"]
             .iter()
-            .any(|gate| name.split_once(gate).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('.')));
+            .any(|gate| {
+                name.split_once(gate)
+                    .is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('.'))
+            });
         if reading.experts && parsed.stage == Some("mlp_gate") && gate {
             // DeepSeek's gate has no bias but the one that corrects its choice.
-            parsed.stage = Some(if reading.low_rank && parsed.param == Some("bias") { "router_correction" } else { "router" });
+            parsed.stage = Some(if reading.low_rank && parsed.param == Some("bias") {
+                "router_correction"
+            } else {
+                "router"
+            });
         }
         parsed
     }
@@ -198,7 +253,8 @@ impl Name {
             self.param = Some("weight");
         }
         // A feed-forward written as a list: linear, activation, linear.
-        if let (Some(_), None, [before @ .., container, number]) = (self.layer, self.stage, self.rest.as_slice())
+        if let (Some(_), None, [before @ .., container, number]) =
+            (self.layer, self.stage, self.rest.as_slice())
             && container == "mlp"
             && let Some(stage) = match number.as_str() {
                 "0" => Some("mlp_up"),
@@ -231,13 +287,20 @@ impl Name {
     /// The key with another stage.
     pub(super) fn key_as(&self, stage: &str) -> String {
         let all = if self.all_layers { "all layers|" } else { "" };
-        format!("{all}{}|{stage}|{}", self.rest.join("."), self.param.unwrap_or_default())
+        format!(
+            "{all}{}|{stage}|{}",
+            self.rest.join("."),
+            self.param.unwrap_or_default()
+        )
     }
 
     /// Every number that is neither the layer nor part of a known stage.
     pub(super) fn numbers(&self) -> Vec<u64> {
         let digits = |word: &String| -> Vec<u64> {
-            word.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty()).map(|part| part.parse().unwrap_or(u64::MAX)).collect()
+            word.split(|c: char| !c.is_ascii_digit())
+                .filter(|part| !part.is_empty())
+                .map(|part| part.parse().unwrap_or(u64::MAX))
+                .collect()
         };
         self.rest.iter().flat_map(digits).collect()
     }
@@ -255,10 +318,19 @@ struct Word {
 /// Lower-case words, split at separators and at `camelCase`.
 fn split(name: &str) -> Vec<Word> {
     let mut words = Vec::new();
-    for segment in name.split(['.', '/', ':']).filter(|segment| !segment.is_empty()) {
+    for segment in name
+        .split(['.', '/', ':'])
+        .filter(|segment| !segment.is_empty())
+    {
         let before = words.len();
-        for part in segment.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty()) {
-            words.extend(camel(part).into_iter().map(|text| Word { text, segment: false }));
+        for part in segment
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|part| !part.is_empty())
+        {
+            words.extend(camel(part).into_iter().map(|text| Word {
+                text,
+                segment: false,
+            }));
         }
         if words.len() == before + 1 {
             words[before].segment = true;
@@ -269,18 +341,28 @@ fn split(name: &str) -> Vec<Word> {
 
 /// `LayerNorm` is two words, `QKVProj` too, `Wqkv` one.
 fn camel(part: &str) -> Vec<String> {
-    if part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) {
+    if part
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    {
         return vec![part.to_owned()];
     }
     let letters: Vec<char> = part.chars().collect();
     let mut words = vec![String::new()];
     for (at, letter) in letters.iter().enumerate() {
-        let lower = |offset: isize| at.checked_add_signed(offset).and_then(|at| letters.get(at)).is_some_and(|c| c.is_lowercase());
+        let lower = |offset: isize| {
+            at.checked_add_signed(offset)
+                .and_then(|at| letters.get(at))
+                .is_some_and(|c| c.is_lowercase())
+        };
         let upper_run = at >= 2 && letters[at - 1].is_uppercase() && lower(1);
         if letter.is_uppercase() && (lower(-1) || upper_run) {
             words.push(String::new());
         }
-        words.last_mut().expect("never empty").extend(letter.to_lowercase());
+        words
+            .last_mut()
+            .expect("never empty")
+            .extend(letter.to_lowercase());
     }
     words
 }
@@ -293,7 +375,10 @@ fn layer(words: Vec<Word>, name: &str) -> (Vec<String>, Option<u64>) {
         // One letter is a layer where it stands for itself: `L5.attn`, `l.5.attn`, not `l2_norm`.
         let letter = text.strip_prefix('l').filter(|_| words[at].segment);
         // `h3.attn` is a layer's; `h3` alone is the third of some hidden states.
-        let letter = letter.or_else(|| text.strip_prefix('h').filter(|digits| words[at].segment && words.len() > 1 && !digits.is_empty()));
+        let letter = letter.or_else(|| {
+            text.strip_prefix('h')
+                .filter(|digits| words[at].segment && words.len() > 1 && !digits.is_empty())
+        });
         if let Some(layer) = letter.and_then(number) {
             return (without(words, at, 1), Some(layer));
         }
@@ -301,8 +386,9 @@ fn layer(words: Vec<Word>, name: &str) -> (Vec<String>, Option<u64>) {
             if let Some(layer) = words.get(at + 1).and_then(|next| number(&next.text)) {
                 return (without(words, at, 2), Some(layer));
             }
-        } else if let Some(layer) =
-            families::LAYER_WORDS.iter().find_map(|word| number(text.strip_prefix(word).filter(|_| word.len() > 1)?))
+        } else if let Some(layer) = families::LAYER_WORDS
+            .iter()
+            .find_map(|word| number(text.strip_prefix(word).filter(|_| word.len() > 1)?))
         {
             return (without(words, at, 1), Some(layer));
         }
@@ -313,7 +399,12 @@ fn layer(words: Vec<Word>, name: &str) -> (Vec<String>, Option<u64>) {
     });
     let expert = |at: usize| at > 0 && matches!(words[at - 1].text.as_str(), "expert" | "experts");
     let own = |but: &dyn Fn(usize) -> bool| {
-        words.iter().enumerate().find_map(|(at, word)| Some((at, number(&word.text).filter(|_| word.segment && !expert(at) && !but(at))?)))
+        words.iter().enumerate().find_map(|(at, word)| {
+            Some((
+                at,
+                number(&word.text).filter(|_| word.segment && !expert(at) && !but(at))?,
+            ))
+        })
     };
     // A stage has several layers, where they are numbered too.
     let staged = |at: usize| at > 0 && words[at - 1].text == "stages";
@@ -324,13 +415,21 @@ fn layer(words: Vec<Word>, name: &str) -> (Vec<String>, Option<u64>) {
 }
 
 fn without(words: Vec<Word>, at: usize, count: usize) -> Vec<String> {
-    words.into_iter().enumerate().filter(|(i, _)| !(at..at + count).contains(i)).map(|(_, word)| word.text).collect()
+    words
+        .into_iter()
+        .enumerate()
+        .filter(|(i, _)| !(at..at + count).contains(i))
+        .map(|(_, word)| word.text)
+        .collect()
 }
 
 fn drop_wrappers(words: &mut Vec<String>) {
     let mut at = 0;
     while at < words.len() {
-        match families::WRAPPERS.iter().find(|phrase| families::begins(&words[at..], phrase)) {
+        match families::WRAPPERS
+            .iter()
+            .find(|phrase| families::begins(&words[at..], phrase))
+        {
             Some(phrase) => drop(words.drain(at..at + phrase.len())),
             None => at += 1,
         }
@@ -341,8 +440,14 @@ fn drop_prefixes(words: &mut Vec<String>, two_stacks: bool, in_layer: bool) {
     let mut at = 0;
     loop {
         let rest = &words[at..];
-        let coder = !two_stacks && rest.first().is_some_and(|word| word == "encoder" || word == "decoder");
-        let prefix = families::PREFIXES.iter().find(|phrase| families::begins(rest, phrase)).map(|phrase| phrase.len());
+        let coder = !two_stacks
+            && rest
+                .first()
+                .is_some_and(|word| word == "encoder" || word == "decoder");
+        let prefix = families::PREFIXES
+            .iter()
+            .find(|phrase| families::begins(rest, phrase))
+            .map(|phrase| phrase.len());
         // The number stood elsewhere: `encoder.layers.encoder_layer_0`.
         let layers = in_layer && rest.first().is_some_and(|word| word == ALL_LAYERS);
         match prefix.or((coder || layers).then_some(1)) {
@@ -370,12 +475,13 @@ fn simplify(words: Vec<String>) -> Vec<String> {
             "embeddings" | "embedding" | "embd" | "emb" => "embed",
             "expert" | "exps" => "experts",
             "crossattention" => "crossattn",
-            other => {
-                other.strip_prefix('0').filter(|rest| other.bytes().all(|b| b.is_ascii_digit()) && !rest.is_empty()).map_or(other, |rest| {
+            other => other
+                .strip_prefix('0')
+                .filter(|rest| other.bytes().all(|b| b.is_ascii_digit()) && !rest.is_empty())
+                .map_or(other, |rest| {
                     let trimmed = rest.trim_start_matches('0');
                     if trimmed.is_empty() { "0" } else { trimmed }
-                })
-            }
+                }),
         };
         let joined = match (out.last().map(String::as_str), plain) {
             (Some("layer" | "rms"), "norm") => Some("norm"),
@@ -392,9 +498,15 @@ fn simplify(words: Vec<String>) -> Vec<String> {
         match joined {
             Some(joined) => *out.last_mut().expect("there is one") = joined.to_owned(),
             // What adapters call their two matrices, and the name of the only one.
-            None if plain == "down" && out.last().is_some_and(|last| last == "lora") => out.push("a".to_owned()),
-            None if plain == "up" && out.last().is_some_and(|last| last == "lora") => out.push("b".to_owned()),
-            None if plain == "default" && matches!(out.as_slice(), [.., lora, a] if lora == "lora" && (a == "a" || a == "b")) => {}
+            None if plain == "down" && out.last().is_some_and(|last| last == "lora") => {
+                out.push("a".to_owned())
+            }
+            None if plain == "up" && out.last().is_some_and(|last| last == "lora") => {
+                out.push("b".to_owned())
+            }
+            None if plain == "default"
+                && matches!(out.as_slice(), [.., lora, a] if lora == "lora" && (a == "a" || a == "b")) =>
+                {}
             None if plain == "shexp" => out.extend(["shared".to_owned(), "experts".to_owned()]),
             None => out.push(plain.to_owned()),
         }
@@ -405,7 +517,10 @@ fn simplify(words: Vec<String>) -> Vec<String> {
 /// `bn1`, `norm`, `normalization`.
 fn is_norm(word: &str) -> bool {
     let letters = word.trim_end_matches(|c: char| c.is_ascii_digit());
-    matches!(letters, "bn" | "norm" | "normf" | "batchnorm" | "groupnorm" | "normalization")
+    matches!(
+        letters,
+        "bn" | "norm" | "normf" | "batchnorm" | "groupnorm" | "normalization"
+    )
 }
 
 /// `gamma` and `beta` of any norm, known or not.
@@ -444,7 +559,11 @@ fn param(word: &str) -> Option<&'static str> {
 }
 
 /// The first phrase that means a stage, and the words around it. Containers count only as words when nothing in them was understood.
-fn stage(words: Vec<String>, in_layer: bool, two_stacks: bool) -> (Option<&'static str>, Vec<String>) {
+fn stage(
+    words: Vec<String>,
+    in_layer: bool,
+    two_stacks: bool,
+) -> (Option<&'static str>, Vec<String>) {
     let mut place = if in_layer { Place::Layer } else { Place::Top };
     let (mut found, mut rest, mut held) = (None, Vec::new(), Vec::new());
     let mut at = 0;
@@ -452,16 +571,28 @@ fn stage(words: Vec<String>, in_layer: bool, two_stacks: bool) -> (Option<&'stat
         let here = &words[at..];
         if found.is_none() {
             // A phrase outside the layers is the whole name: `output` is the head, `output.foo` is not known.
-            let leaf = families::leaf(place, here).filter(|(len, _)| place != Place::Top || *len == here.len() || rest.is_empty());
+            let leaf = families::leaf(place, here)
+                .filter(|(len, _)| place != Place::Top || *len == here.len() || rest.is_empty());
             // The last norm of an encoder is not that of its decoder: which one it is stays a word.
-            let leaf = leaf.filter(|(len, _)| !two_stacks || *len == 1 || !matches!(here[0].as_str(), "encoder" | "decoder"));
+            let leaf = leaf.filter(|(len, _)| {
+                !two_stacks || *len == 1 || !matches!(here[0].as_str(), "encoder" | "decoder")
+            });
             if let Some((len, stage)) = leaf {
                 found = Some(stage);
                 at += len;
                 continue;
             }
-            if let Some((len, holds)) = families::container(here).filter(|_| in_layer || here.len() > 1) {
-                held.push((rest.len(), if holds == Place::Attention { "attn" } else { "mlp" }));
+            if let Some((len, holds)) =
+                families::container(here).filter(|_| in_layer || here.len() > 1)
+            {
+                held.push((
+                    rest.len(),
+                    if holds == Place::Attention {
+                        "attn"
+                    } else {
+                        "mlp"
+                    },
+                ));
                 place = holds;
                 at += len;
                 continue;
@@ -471,7 +602,9 @@ fn stage(words: Vec<String>, in_layer: bool, two_stacks: bool) -> (Option<&'stat
         at += 1;
     }
     if found.is_none() {
-        held.into_iter().rev().for_each(|(at, word)| rest.insert(at, word.to_owned()));
+        held.into_iter()
+            .rev()
+            .for_each(|(at, word)| rest.insert(at, word.to_owned()));
     }
     (found, rest)
 }
@@ -483,14 +616,34 @@ mod tests {
         use crate::{pairing::testing::paired, settings::Rule};
         let parts = ["attn_out", "mlp_act", "post_norm", "q"];
         let named = |style: &str| {
-            let of = |number: usize, part: &str| style.replace("{}", &number.to_string()).replace("{p}", part);
-            (0..3).flat_map(|number| parts.map(|part| of(number, part))).collect::<Vec<String>>()
+            let of = |number: usize, part: &str| {
+                style
+                    .replace("{}", &number.to_string())
+                    .replace("{p}", part)
+            };
+            (0..3)
+                .flat_map(|number| parts.map(|part| of(number, part)))
+                .collect::<Vec<String>>()
         };
         let reference = named("model.layers.{}.{p}");
-        for style in ["layer{}_{p}", "block_{}/{p}", "L{}.{p}", "l.{}.{p}", "{p}_{}", "{p}-{}", "blocks.{}.hook_{p}", "layers[{}].{p}"] {
+        for style in [
+            "layer{}_{p}",
+            "block_{}/{p}",
+            "L{}.{p}",
+            "l.{}.{p}",
+            "{p}_{}",
+            "{p}-{}",
+            "blocks.{}.hook_{p}",
+            "layers[{}].{p}",
+        ] {
             let candidate = named(style);
-            let expected: Vec<String> = reference.iter().zip(&candidate).map(|(r, c)| format!("{r}={c}")).collect();
-            let [r, c] = [&reference, &candidate].map(|names| names.iter().map(String::as_str).collect::<Vec<&str>>());
+            let expected: Vec<String> = reference
+                .iter()
+                .zip(&candidate)
+                .map(|(r, c)| format!("{r}={c}"))
+                .collect();
+            let [r, c] = [&reference, &candidate]
+                .map(|names| names.iter().map(String::as_str).collect::<Vec<&str>>());
             assert_eq!(paired(&[Rule::Normalized], &r, &c), expected);
         }
     }
@@ -499,7 +652,11 @@ mod tests {
 
     fn canonical(name: &str) -> String {
         let name = Name::parse(name, Reading::default());
-        format!("{}:{}", name.layer.map_or("-".to_owned(), |layer| layer.to_string()), name.key())
+        format!(
+            "{}:{}",
+            name.layer.map_or("-".to_owned(), |layer| layer.to_string()),
+            name.key()
+        )
     }
 
     fn all_are(expected: &str, names: &[&str]) {
@@ -533,15 +690,25 @@ mod tests {
     fn torchvision_numbers_its_layers_twice_over() {
         all_are(
             "3:|attn_qkv|weight",
-            &["encoder.layers.encoder_layer_3.self_attention.in_proj_weight", "blocks.3.attn.qkv.weight", "vit.blocks.3.attn.qkv.weight"],
+            &[
+                "encoder.layers.encoder_layer_3.self_attention.in_proj_weight",
+                "blocks.3.attn.qkv.weight",
+                "vit.blocks.3.attn.qkv.weight",
+            ],
         );
         all_are(
             "3:|norm2|weight",
-            &["params/decoder/layers_3/post_self_attention_layer_norm/scale", "model.layers.3.post_attention_layernorm.weight"],
+            &[
+                "params/decoder/layers_3/post_self_attention_layer_norm/scale",
+                "model.layers.3.post_attention_layernorm.weight",
+            ],
         );
         all_are(
             "3:|norm1|weight",
-            &["params/decoder/layers_3/pre_self_attention_layer_norm/scale", "model.layers.3.input_layernorm.weight"],
+            &[
+                "params/decoder/layers_3/pre_self_attention_layer_norm/scale",
+                "model.layers.3.input_layernorm.weight",
+            ],
         );
     }
 
@@ -609,7 +776,14 @@ mod tests {
                 "transformer.h.1.ln_2.weight",
             ],
         );
-        all_are("1:|norm1|bias", &["transformer.h.1.ln_1.bias", "transformer.h.1.ln_1.beta", "blk.1.attn_norm.bias"]);
+        all_are(
+            "1:|norm1|bias",
+            &[
+                "transformer.h.1.ln_1.bias",
+                "transformer.h.1.ln_1.beta",
+                "blk.1.attn_norm.bias",
+            ],
+        );
         all_are(
             "-:|embed|weight",
             &[
@@ -624,9 +798,23 @@ mod tests {
         );
         all_are(
             "-:|final_norm|weight",
-            &["model.norm.weight", "output_norm.weight", "transformer.ln_f.weight", "decoder.final_layernorm.weight", "norm.weight"],
+            &[
+                "model.norm.weight",
+                "output_norm.weight",
+                "transformer.ln_f.weight",
+                "decoder.final_layernorm.weight",
+                "norm.weight",
+            ],
         );
-        all_are("-:|lm_head|weight", &["lm_head.weight", "output.weight", "output_layer.weight", "embed_out.weight"]);
+        all_are(
+            "-:|lm_head|weight",
+            &[
+                "lm_head.weight",
+                "output.weight",
+                "output_layer.weight",
+                "embed_out.weight",
+            ],
+        );
     }
 
     #[test]
@@ -641,48 +829,114 @@ mod tests {
             "model.layers.0.self_attn.q_proj.lora_A.weight",
             "model.layers.0.self_attn.q_proj.lora_B.weight",
         ];
-        let keys: std::collections::HashSet<String> = names.iter().map(|name| canonical(name)).collect();
+        let keys: std::collections::HashSet<String> =
+            names.iter().map(|name| canonical(name)).collect();
         assert_eq!(keys.len(), names.len(), "{keys:?}");
     }
 
     #[test]
     fn norms_after_attention_are_not_the_norm_before_the_feed_forward_when_there_are_both() {
-        let gemma = |name: &str| Name::parse(name, Reading { four_norms: true, ..Reading::default() }).stage;
-        assert_eq!(gemma("model.layers.0.post_attention_layernorm.weight"), gemma("blk.0.post_attention_norm.weight"));
-        assert_eq!(gemma("model.layers.0.pre_feedforward_layernorm.weight"), gemma("blk.0.ffn_norm.weight"));
-        assert_eq!(gemma("model.layers.0.post_feedforward_layernorm.weight"), gemma("blk.0.post_ffw_norm.weight"));
-        assert_ne!(gemma("model.layers.0.post_attention_layernorm.weight"), gemma("blk.0.ffn_norm.weight"));
+        let gemma = |name: &str| {
+            Name::parse(
+                name,
+                Reading {
+                    four_norms: true,
+                    ..Reading::default()
+                },
+            )
+            .stage
+        };
+        assert_eq!(
+            gemma("model.layers.0.post_attention_layernorm.weight"),
+            gemma("blk.0.post_attention_norm.weight")
+        );
+        assert_eq!(
+            gemma("model.layers.0.pre_feedforward_layernorm.weight"),
+            gemma("blk.0.ffn_norm.weight")
+        );
+        assert_eq!(
+            gemma("model.layers.0.post_feedforward_layernorm.weight"),
+            gemma("blk.0.post_ffw_norm.weight")
+        );
+        assert_ne!(
+            gemma("model.layers.0.post_attention_layernorm.weight"),
+            gemma("blk.0.ffn_norm.weight")
+        );
     }
 
     #[test]
     fn encoder_and_decoder_are_kept_where_there_are_both() {
-        let key = |name: &str| Name::parse(name, Reading { two_stacks: true, ..Reading::default() }).key();
-        assert_ne!(key("encoder.block.0.layer.0.SelfAttention.q.weight"), key("decoder.block.0.layer.0.SelfAttention.q.weight"));
+        let key = |name: &str| {
+            Name::parse(
+                name,
+                Reading {
+                    two_stacks: true,
+                    ..Reading::default()
+                },
+            )
+            .key()
+        };
+        assert_ne!(
+            key("encoder.block.0.layer.0.SelfAttention.q.weight"),
+            key("decoder.block.0.layer.0.SelfAttention.q.weight")
+        );
     }
 
     #[test]
     fn layer_stage_names_keep_their_stage() {
         assert_eq!(canonical("12_query_final"), "12:query.final||");
         assert_eq!(canonical("dump/007_post_attn"), "7:dump.post.attn||");
-        assert_eq!(canonical("3_head_3"), "3:head.3||", "the layer is the first number");
-        all_are("3:|attn_q|", &["3_query", "model.layers.3.self_attn.q_proj", "3_q"]);
+        assert_eq!(
+            canonical("3_head_3"),
+            "3:head.3||",
+            "the layer is the first number"
+        );
+        all_are(
+            "3:|attn_q|",
+            &["3_query", "model.layers.3.self_attn.q_proj", "3_q"],
+        );
     }
 
     #[test]
     fn experts_have_numbers_of_their_own() {
-        let name = Name::parse("model.layers.4.block_sparse_moe.experts.7.w1.weight", Reading::default());
-        assert_eq!((name.layer, name.stage, name.numbers()), (Some(4), Some("mlp_gate"), vec![7]));
+        let name = Name::parse(
+            "model.layers.4.block_sparse_moe.experts.7.w1.weight",
+            Reading::default(),
+        );
+        assert_eq!(
+            (name.layer, name.stage, name.numbers()),
+            (Some(4), Some("mlp_gate"), vec![7])
+        );
     }
 
     #[test]
     fn a_layer_itself_has_no_words() {
-        all_are("3:||", &["model.layers.3", "layers.3", "transformer.h.3", "bert.encoder.layer.3", "blk.3", "module.model.layers.3"]);
+        all_are(
+            "3:||",
+            &[
+                "model.layers.3",
+                "layers.3",
+                "transformer.h.3",
+                "bert.encoder.layer.3",
+                "blk.3",
+                "module.model.layers.3",
+            ],
+        );
         assert_ne!(canonical("model"), canonical("layers"));
     }
 
     #[test]
     fn attention_to_the_encoder_is_one_in_all_families() {
-        let key = |name: &str| Name::parse(name, Reading { two_stacks: true, ..Reading::default() }).key();
+        let key = |name: &str| {
+            Name::parse(
+                name,
+                Reading {
+                    two_stacks: true,
+                    ..Reading::default()
+                },
+            )
+            .key()
+        };
         let names = [
             "model.decoder.layers.0.encoder_attn.q_proj.weight",
             "decoder.blocks.0.cross_attn.query.weight",
@@ -692,18 +946,46 @@ mod tests {
         for name in names {
             assert_eq!(key(name), "decoder.cross|attn_q|weight", "{name}");
         }
-        assert_eq!(key("encoder.blocks.0.attn.query.weight"), "encoder|attn_q|weight", "the encoder's own");
+        assert_eq!(
+            key("encoder.blocks.0.attn.query.weight"),
+            "encoder|attn_q|weight",
+            "the encoder's own"
+        );
     }
 
     #[test]
     fn the_norms_of_t5_are_told_by_their_place() {
-        let key = |name: &str| Name::parse(name, Reading { two_stacks: true, ..Reading::default() }).key();
+        let key = |name: &str| {
+            Name::parse(
+                name,
+                Reading {
+                    two_stacks: true,
+                    ..Reading::default()
+                },
+            )
+            .key()
+        };
         for (t5, gguf) in [
-            ("encoder.block.1.layer.0.layer_norm.weight", "enc.blk.1.attn_norm.weight"),
-            ("encoder.block.1.layer.1.layer_norm.weight", "enc.blk.1.ffn_norm.weight"),
-            ("decoder.block.1.layer.1.layer_norm.weight", "dec.blk.1.cross_attn_norm.weight"),
-            ("decoder.block.1.layer.2.layer_norm.weight", "dec.blk.1.ffn_norm.weight"),
-            ("decoder.block.1.layer.2.DenseReluDense.wo.weight", "dec.blk.1.ffn_down.weight"),
+            (
+                "encoder.block.1.layer.0.layer_norm.weight",
+                "enc.blk.1.attn_norm.weight",
+            ),
+            (
+                "encoder.block.1.layer.1.layer_norm.weight",
+                "enc.blk.1.ffn_norm.weight",
+            ),
+            (
+                "decoder.block.1.layer.1.layer_norm.weight",
+                "dec.blk.1.cross_attn_norm.weight",
+            ),
+            (
+                "decoder.block.1.layer.2.layer_norm.weight",
+                "dec.blk.1.ffn_norm.weight",
+            ),
+            (
+                "decoder.block.1.layer.2.DenseReluDense.wo.weight",
+                "dec.blk.1.ffn_down.weight",
+            ),
             ("encoder.final_layer_norm.weight", "enc.output_norm.weight"),
         ] {
             assert_eq!(key(t5), key(gguf), "{t5}");
@@ -726,19 +1008,49 @@ mod tests {
     fn batch_norms_count_the_same_in_all_families() {
         for (names, key) in [
             (
-                ["layer1.0.bn1.running_mean", "layer1.0.bn1.moving_mean", "batch_stats/layer1_0/bn1/mean", "layer1.0.bn1._mean"],
+                [
+                    "layer1.0.bn1.running_mean",
+                    "layer1.0.bn1.moving_mean",
+                    "batch_stats/layer1_0/bn1/mean",
+                    "layer1.0.bn1._mean",
+                ],
                 "0.bn1.running.mean||",
             ),
             (
-                ["layer1.0.bn1.running_var", "layer1.0.bn1.moving_variance:0", "batch_stats/layer1_0/bn1/var", "layer1.0.bn1._variance"],
+                [
+                    "layer1.0.bn1.running_var",
+                    "layer1.0.bn1.moving_variance:0",
+                    "batch_stats/layer1_0/bn1/var",
+                    "layer1.0.bn1._variance",
+                ],
                 "0.bn1.running.var||",
             ),
-            (["layer1.0.bn1.weight", "layer1.0.bn1.gamma", "params/layer1_0/bn1/scale", "layer1/0/bn1/gamma:0"], "0.bn1||weight"),
-            (["layer1.0.bn1.bias", "layer1.0.bn1.beta", "params/layer1_0/bn1/bias", "layer1/0/bn1/beta:0"], "0.bn1||bias"),
+            (
+                [
+                    "layer1.0.bn1.weight",
+                    "layer1.0.bn1.gamma",
+                    "params/layer1_0/bn1/scale",
+                    "layer1/0/bn1/gamma:0",
+                ],
+                "0.bn1||weight",
+            ),
+            (
+                [
+                    "layer1.0.bn1.bias",
+                    "layer1.0.bn1.beta",
+                    "params/layer1_0/bn1/bias",
+                    "layer1/0/bn1/beta:0",
+                ],
+                "0.bn1||bias",
+            ),
         ] {
             all_are(&format!("1:{key}"), &names);
         }
-        assert_eq!(canonical("stats.mean"), "-:stats.mean||", "of anything else it is a word like any other");
+        assert_eq!(
+            canonical("stats.mean"),
+            "-:stats.mean||",
+            "of anything else it is a word like any other"
+        );
     }
 
     #[test]
@@ -751,39 +1063,93 @@ mod tests {
         all_are("0:|shared_gate|weight", &gates);
         all_are(
             "0:shared.experts|mlp_gate|weight",
-            &["model.layers.0.mlp.shared_expert.gate_proj.weight", "blk.0.ffn_gate_shexp.weight", "layers.0.ffn.shared_experts.w1.weight"],
+            &[
+                "model.layers.0.mlp.shared_expert.gate_proj.weight",
+                "blk.0.ffn_gate_shexp.weight",
+                "layers.0.ffn.shared_experts.w1.weight",
+            ],
         );
     }
 
     #[test]
     fn low_rank_attention_is_one_in_deepseeks_own_words() {
-        let reading = Reading::of(["layers.0.attn.wkv_a.weight", "layers.1.ffn.experts.0.w1.weight"].into_iter());
+        let reading = Reading::of(
+            [
+                "layers.0.attn.wkv_a.weight",
+                "layers.1.ffn.experts.0.w1.weight",
+            ]
+            .into_iter(),
+        );
         for (own, hugging_face) in [
-            ("layers.1.attn.wq_a.weight", "model.layers.1.self_attn.q_a_proj.weight"),
-            ("layers.1.attn.q_norm.weight", "model.layers.1.self_attn.q_a_layernorm.weight"),
-            ("layers.1.attn.wkv_a.weight", "model.layers.1.self_attn.kv_a_proj_with_mqa.weight"),
-            ("layers.1.attn.kv_norm.weight", "model.layers.1.self_attn.kv_a_layernorm.weight"),
-            ("layers.1.attn.wkv_b.weight", "model.layers.1.self_attn.kv_b_proj.weight"),
+            (
+                "layers.1.attn.wq_a.weight",
+                "model.layers.1.self_attn.q_a_proj.weight",
+            ),
+            (
+                "layers.1.attn.q_norm.weight",
+                "model.layers.1.self_attn.q_a_layernorm.weight",
+            ),
+            (
+                "layers.1.attn.wkv_a.weight",
+                "model.layers.1.self_attn.kv_a_proj_with_mqa.weight",
+            ),
+            (
+                "layers.1.attn.kv_norm.weight",
+                "model.layers.1.self_attn.kv_a_layernorm.weight",
+            ),
+            (
+                "layers.1.attn.wkv_b.weight",
+                "model.layers.1.self_attn.kv_b_proj.weight",
+            ),
             ("layers.1.ffn.gate.weight", "model.layers.1.mlp.gate.weight"),
-            ("layers.1.ffn.gate.bias", "model.layers.1.mlp.gate.e_score_correction_bias"),
+            (
+                "layers.1.ffn.gate.bias",
+                "model.layers.1.mlp.gate.e_score_correction_bias",
+            ),
         ] {
-            let theirs = Name::parse(hugging_face, Reading { experts: true, ..Reading::default() });
+            let theirs = Name::parse(
+                hugging_face,
+                Reading {
+                    experts: true,
+                    ..Reading::default()
+                },
+            );
             assert_eq!(Name::parse(own, reading).key(), theirs.key(), "{own}");
         }
     }
 
     #[test]
     fn what_a_hook_says_of_outputs_is_no_part_of_the_name() {
-        let names =
-            ["model.layers.0.self_attn.q_proj.output.0", "model.layers.0.self_attn.output.0", "lm_head.output.0", "lm_head.input.0"];
+        let names = [
+            "model.layers.0.self_attn.q_proj.output.0",
+            "model.layers.0.self_attn.output.0",
+            "lm_head.output.0",
+            "lm_head.input.0",
+        ];
         let reading = Reading::of(names.into_iter());
-        for (hooked, plain) in
-            names.into_iter().zip(["model.layers.0.self_attn.q_proj", "model.layers.0.self_attn", "lm_head", "lm_head.input.0"])
-        {
-            assert_eq!(Name::parse(hooked, reading), Name::parse(plain, Reading::default()), "{hooked}");
+        for (hooked, plain) in names.into_iter().zip([
+            "model.layers.0.self_attn.q_proj",
+            "model.layers.0.self_attn",
+            "lm_head",
+            "lm_head.input.0",
+        ]) {
+            assert_eq!(
+                Name::parse(hooked, reading),
+                Name::parse(plain, Reading::default()),
+                "{hooked}"
+            );
         }
-        let bert = ["layer.0.attention.output", "layer.0.output", "layer.0.attention.self", "layer.0.intermediate", "pooler"];
-        assert!(!Reading::of(bert.into_iter()).hooked, "a module of that name");
+        let bert = [
+            "layer.0.attention.output",
+            "layer.0.output",
+            "layer.0.attention.self",
+            "layer.0.intermediate",
+            "pooler",
+        ];
+        assert!(
+            !Reading::of(bert.into_iter()).hooked,
+            "a module of that name"
+        );
     }
 
     #[test]
@@ -803,17 +1169,34 @@ mod tests {
 
     #[test]
     fn exported_parameters_are_told_by_all_names_of_their_side() {
-        let names = ["p_model_layers_0_self_attn_q_proj_weight", "b_model_rotary_emb_inv_freq"];
+        let names = [
+            "p_model_layers_0_self_attn_q_proj_weight",
+            "b_model_rotary_emb_inv_freq",
+        ];
         let exported = Reading::of(names.into_iter());
-        assert_eq!(Name::parse(names[0], exported).key(), Name::parse("model.layers.0.self_attn.q_proj.weight", Reading::default()).key());
+        assert_eq!(
+            Name::parse(names[0], exported).key(),
+            Name::parse("model.layers.0.self_attn.q_proj.weight", Reading::default()).key()
+        );
         let other = Reading::of(["p_model_layers_0_self_attn_q_proj_weight", "scale"].into_iter());
         assert!(!other.exported && !Reading::of(["b_q", "b_k"].into_iter()).exported);
     }
 
     #[test]
     fn no_name_breaks_the_parser() {
-        for name in ["", ".", "_", "99999999999999999999999_x", "layers.", "模型.層.3", "h.h.h", "model", "model.model", "A", "ÄÖ.ßX"]
-        {
+        for name in [
+            "",
+            ".",
+            "_",
+            "99999999999999999999999_x",
+            "layers.",
+            "模型.層.3",
+            "h.h.h",
+            "model",
+            "model.model",
+            "A",
+            "ÄÖ.ßX",
+        ] {
             let _ = Name::parse(name, Reading::default());
         }
     }

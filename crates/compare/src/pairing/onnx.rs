@@ -5,13 +5,19 @@
 use std::collections::{HashMap, HashSet};
 
 /// The operators of a module that is written out, by one that shows which it is, and the last of them.
-const WRITTEN_OUT: &[(&str, &[&str])] =
-    &[("ReduceMean", &["Add_1", "Mul_1"]), ("Erf", &["Mul_1", "Mul"]), ("Sigmoid", &["Mul"]), ("MatMul", &["Add"])];
+const WRITTEN_OUT: &[(&str, &[&str])] = &[
+    ("ReduceMean", &["Add_1", "Mul_1"]),
+    ("Erf", &["Mul_1", "Mul"]),
+    ("Sigmoid", &["Mul"]),
+    ("MatMul", &["Add"]),
+];
 
 /// The module and the operator: `/layers.0/mlp/act_fn` and `Mul_1` of `/layers.0/mlp/act_fn/Mul_1_output_0`.
 fn operator(name: &str) -> Option<(&str, &str)> {
     let (module, operator) = name.strip_suffix("_output_0")?.rsplit_once('/')?;
-    let named = name.starts_with('/') && !module.is_empty() && operator.starts_with(|first: char| first.is_ascii_uppercase());
+    let named = name.starts_with('/')
+        && !module.is_empty()
+        && operator.starts_with(|first: char| first.is_ascii_uppercase());
     named.then_some((module, operator))
 }
 
@@ -23,16 +29,27 @@ pub(super) fn results<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<Strin
         modules.entry(module).or_default().push((name, operator));
         holding.extend(module.match_indices('/').map(|(at, _)| &module[..at]));
     }
-    let leaves = modules.into_iter().filter(|(module, _)| !holding.contains(module));
-    leaves.filter_map(|(module, operators)| Some((last(&operators)?.to_owned(), module.to_owned()))).collect()
+    let leaves = modules
+        .into_iter()
+        .filter(|(module, _)| !holding.contains(module));
+    leaves
+        .filter_map(|(module, operators)| Some((last(&operators)?.to_owned(), module.to_owned())))
+        .collect()
 }
 
 fn last<'n>(operators: &[(&'n str, &str)]) -> Option<&'n str> {
-    let named = |wanted: &str| operators.iter().find(|(_, operator)| *operator == wanted).map(|(name, _)| *name);
+    let named = |wanted: &str| {
+        operators
+            .iter()
+            .find(|(_, operator)| *operator == wanted)
+            .map(|(name, _)| *name)
+    };
     match operators {
         [(name, _)] => Some(name),
         _ => {
-            let (_, ends) = WRITTEN_OUT.iter().find(|(shows, _)| named(shows).is_some())?;
+            let (_, ends) = WRITTEN_OUT
+                .iter()
+                .find(|(shows, _)| named(shows).is_some())?;
             ends.iter().find_map(|end| named(end))
         }
     }
@@ -55,8 +72,12 @@ mod tests {
             "/model/layers.0/mlp/up_proj/MatMul_output_0",
             "/model/layers.0/mlp/Mul_output_0",
         ];
-        let modules =
-            ["model.layers.0.input_layernorm", "model.layers.0.self_attn.q_proj", "model.layers.0.mlp.up_proj", "model.layers.0.mlp"];
+        let modules = [
+            "model.layers.0.input_layernorm",
+            "model.layers.0.self_attn.q_proj",
+            "model.layers.0.mlp.up_proj",
+            "model.layers.0.mlp",
+        ];
         assert_eq!(
             paired(&[Rule::Normalized], &modules, &graph),
             [

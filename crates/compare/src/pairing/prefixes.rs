@@ -23,10 +23,22 @@ type Keys = HashSet<(bool, String)>;
 
 /// The prefix of each side that its names are read without; mostly nothing.
 pub(super) fn of(names: [&[String]; 2]) -> [String; 2] {
-    let names = names.map(|names| names.iter().take(LOOKED_AT).map(String::as_str).collect::<Vec<&str>>());
-    let two_stacks = names.iter().any(|names| Reading::of(names.iter().copied()).two_stacks);
+    let names = names.map(|names| {
+        names
+            .iter()
+            .take(LOOKED_AT)
+            .map(String::as_str)
+            .collect::<Vec<&str>>()
+    });
+    let two_stacks = names
+        .iter()
+        .any(|names| Reading::of(names.iter().copied()).two_stacks);
     let keys = |side: usize, prefix: &str| -> Keys {
-        let plain = || names[side].iter().map(|name| name.strip_prefix(prefix).unwrap_or(name));
+        let plain = || {
+            names[side]
+                .iter()
+                .map(|name| name.strip_prefix(prefix).unwrap_or(name))
+        };
         let reading = Reading::of(plain()).with_stacks(two_stacks);
         let key = |name: &str| {
             let name = Name::parse(name, reading);
@@ -54,7 +66,11 @@ pub(super) fn of(names: [&[String]; 2]) -> [String; 2] {
         for (c, other) in &candidate {
             let both = agree(own, other);
             // The shortest that do as well come first.
-            if both > best.0 && both >= FEWEST && both > 2 * plainly && both * 2 >= own.len().max(other.len()) {
+            if both > best.0
+                && both >= FEWEST
+                && both > 2 * plainly
+                && both * 2 >= own.len().max(other.len())
+            {
                 best = (both, [r.clone(), c.clone()]);
             }
         }
@@ -68,13 +84,24 @@ fn prefixes(names: &[&str]) -> Vec<String> {
     while found.len() < DEEPEST {
         let before = found.last().map_or(0, String::len);
         let mut times: HashMap<&str, usize> = HashMap::new();
-        for name in names.iter().filter(|name| found.last().is_none_or(|prefix| name.starts_with(prefix.as_str()))) {
-            if let Some(end) = name[before..].find(['.', '/']).filter(|end| before == 0 || *end > 0) {
+        for name in names.iter().filter(|name| {
+            found
+                .last()
+                .is_none_or(|prefix| name.starts_with(prefix.as_str()))
+        }) {
+            if let Some(end) = name[before..]
+                .find(['.', '/'])
+                .filter(|end| before == 0 || *end > 0)
+            {
                 *times.entry(&name[..=before + end]).or_default() += 1;
             }
         }
-        let most = times.into_iter().find(|(_, times)| times * 4 >= names.len() * 3);
-        match most.filter(|(prefix, times)| *times > 1 && !is_numbered(prefix[before..].trim_end_matches(['.', '/']))) {
+        let most = times
+            .into_iter()
+            .find(|(_, times)| times * 4 >= names.len() * 3);
+        match most.filter(|(prefix, times)| {
+            *times > 1 && !is_numbered(prefix[before..].trim_end_matches(['.', '/']))
+        }) {
             Some((prefix, _)) => found.push(prefix.to_owned()),
             None => break,
         }
@@ -85,13 +112,21 @@ fn prefixes(names: &[&str]) -> Vec<String> {
 /// Whether a segment is a layer's: `3`, `blocks_3`. Not `dinov2`.
 fn is_numbered(segment: &str) -> bool {
     let word = segment.trim_end_matches(|last: char| last.is_ascii_digit());
-    word.len() < segment.len() && (word.is_empty() || LAYER_WORDS.contains(&word.trim_end_matches(['_', '-'])))
+    word.len() < segment.len()
+        && (word.is_empty() || LAYER_WORDS.contains(&word.trim_end_matches(['_', '-'])))
 }
 
 /// What both begin with, up to the last separator.
 pub(super) fn shared_prefix<'n>(one: &'n str, other: &'n str) -> &'n str {
-    let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
-    let end = one.as_bytes()[..same].iter().rposition(|byte| matches!(byte, b'.' | b'/')).map_or(0, |at| at + 1);
+    let same = one
+        .bytes()
+        .zip(other.bytes())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let end = one.as_bytes()[..same]
+        .iter()
+        .rposition(|byte| matches!(byte, b'.' | b'/'))
+        .map_or(0, |at| at + 1);
     &one[..end]
 }
 
@@ -103,32 +138,77 @@ mod tests {
     };
 
     fn blocks(prefix: &str, first: u64, parts: &[&str]) -> Vec<String> {
-        (first..first + 3).flat_map(|layer| parts.iter().map(move |part| format!("{prefix}{layer}.{part}"))).collect()
+        (first..first + 3)
+            .flat_map(|layer| {
+                parts
+                    .iter()
+                    .map(move |part| format!("{prefix}{layer}.{part}"))
+            })
+            .collect()
     }
 
     #[test]
     fn layers_behind_a_prefix_that_says_nothing_may_be_shifted() {
-        let parts = ["attention.dense.weight", "attention.dense.bias", "mlp.dense_h_to_4h.weight", "mlp.dense_4h_to_h.weight"];
-        let (reference, candidate) = (blocks("gpt_neox.layers.", 0, &parts), blocks("sequential.", 2, &parts));
-        let expected: Vec<String> = reference.iter().zip(&candidate).map(|(r, c)| format!("{r}={c}")).collect();
+        let parts = [
+            "attention.dense.weight",
+            "attention.dense.bias",
+            "mlp.dense_h_to_4h.weight",
+            "mlp.dense_4h_to_h.weight",
+        ];
+        let (reference, candidate) = (
+            blocks("gpt_neox.layers.", 0, &parts),
+            blocks("sequential.", 2, &parts),
+        );
+        let expected: Vec<String> = reference
+            .iter()
+            .zip(&candidate)
+            .map(|(r, c)| format!("{r}={c}"))
+            .collect();
         let (pairs, pairing) = paired_with(&settings(&[Rule::Normalized]), &reference, &candidate);
         assert_eq!((pairs, pairing.layer_offset), (expected, 2));
     }
 
     #[test]
     fn a_prefix_on_either_side_is_left_out_where_the_rest_agrees() {
-        let parts = ["norm1.weight", "attn.proj.weight", "mlp.fc1.weight", "mlp.fc2.weight", "zeta.weight"];
-        let (reference, candidate) = (blocks("left.tower.blocks.", 0, &parts), blocks("right.blocks.", 0, &parts));
-        assert_eq!(paired_with(&settings(&[Rule::Normalized]), &reference, &candidate).0.len(), 15);
+        let parts = [
+            "norm1.weight",
+            "attn.proj.weight",
+            "mlp.fc1.weight",
+            "mlp.fc2.weight",
+            "zeta.weight",
+        ];
+        let (reference, candidate) = (
+            blocks("left.tower.blocks.", 0, &parts),
+            blocks("right.blocks.", 0, &parts),
+        );
+        assert_eq!(
+            paired_with(&settings(&[Rule::Normalized]), &reference, &candidate)
+                .0
+                .len(),
+            15
+        );
     }
 
     #[test]
     fn a_head_has_no_prefix() {
-        let parts = ["dwconv.weight", "norm.weight", "mlp.fc1.weight", "mlp.fc2.weight"];
-        let [mut reference, mut candidate] = [blocks("wav2vec2.layers.", 0, &parts), blocks("other.thing.layers.", 0, &parts)];
+        let parts = [
+            "dwconv.weight",
+            "norm.weight",
+            "mlp.fc1.weight",
+            "mlp.fc2.weight",
+        ];
+        let [mut reference, mut candidate] = [
+            blocks("wav2vec2.layers.", 0, &parts),
+            blocks("other.thing.layers.", 0, &parts),
+        ];
         reference.push("lm_head.weight".to_owned());
         candidate.push("other.lm_head.weight".to_owned());
-        assert_eq!(paired_with(&settings(&[Rule::Normalized]), &reference, &candidate).0.len(), 13);
+        assert_eq!(
+            paired_with(&settings(&[Rule::Normalized]), &reference, &candidate)
+                .0
+                .len(),
+            13
+        );
     }
 
     #[test]

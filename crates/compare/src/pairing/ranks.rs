@@ -23,7 +23,12 @@ pub(super) struct Unit {
 
 impl Unit {
     fn new(name: String, items: Vec<usize>, ranks: Vec<u64>) -> Self {
-        Self { name, items, ranks, parsed: OnceCell::new() }
+        Self {
+            name,
+            items,
+            ranks,
+            parsed: OnceCell::new(),
+        }
     }
 }
 
@@ -60,15 +65,26 @@ pub(super) fn units(items: &[Item], free: impl Fn(usize) -> bool) -> Vec<Unit> {
     let at: Vec<usize> = (0..items.len()).filter(|at| free(*at)).collect();
     let mut placed: Vec<Option<Placed>> = at.iter().map(|at| place(&items[*at])).collect();
     if placed.iter().all(Option::is_none) {
-        return at.into_iter().map(|at| Unit::new(items[at].name.clone(), vec![at], Vec::new())).collect();
+        return at
+            .into_iter()
+            .map(|at| Unit::new(items[at].name.clone(), vec![at], Vec::new()))
+            .collect();
     }
     local_experts::count_through(&mut placed);
     // Pipeline and other coordinates go too, as long as that leaves every name one tensor.
     let full = |i: usize| items[at[i]].name.as_str();
-    let bare = |i: usize| placed[i].as_ref().map_or((full(i), NOWHERE), |p| (p.bare.as_str(), p.place()));
+    let bare = |i: usize| {
+        placed[i]
+            .as_ref()
+            .map_or((full(i), NOWHERE), |p| (p.bare.as_str(), p.place()))
+    };
     let mut seen = HashSet::new();
     let all_bare = (0..at.len()).all(|i| seen.insert(bare(i)));
-    let through = if all_bare { HashMap::new() } else { counted_through(&placed) };
+    let through = if all_bare {
+        HashMap::new()
+    } else {
+        counted_through(&placed)
+    };
     let stem = |i: usize| match (&placed[i], through.get(&i)) {
         (_, Some(counted)) => counted.as_str(),
         (Some(p), None) => {
@@ -89,13 +105,24 @@ pub(super) fn units(items: &[Item], free: impl Fn(usize) -> bool) -> Vec<Unit> {
         let one_tensor = group.windows(2).all(|two| {
             let (a, b) = (&items[at[two[0]]], &items[at[two[1]]]);
             let [before, after] = [place(two[0]), place(two[1])];
-            before != NOWHERE && before < after && a.dtype == b.dtype && a.shape.rank() == b.shape.rank()
+            before != NOWHERE
+                && before < after
+                && a.dtype == b.dtype
+                && a.shape.rank() == b.shape.rank()
         });
         let places: Vec<Place> = group.iter().map(|i| place(*i)).collect();
         if let Some(ranks) = counted(&places).filter(|_| one_tensor) {
-            units.push(Unit::new(name.to_owned(), group.into_iter().map(|i| at[i]).collect(), ranks));
+            units.push(Unit::new(
+                name.to_owned(),
+                group.into_iter().map(|i| at[i]).collect(),
+                ranks,
+            ));
         } else {
-            units.extend(group.into_iter().map(|i| Unit::new(full(i).to_owned(), vec![at[i]], Vec::new())));
+            units.extend(
+                group
+                    .into_iter()
+                    .map(|i| Unit::new(full(i).to_owned(), vec![at[i]], Vec::new())),
+            );
         }
     }
     units.sort_by_key(|unit| unit.items.iter().min().copied());
@@ -105,10 +132,22 @@ pub(super) fn units(items: &[Item], free: impl Fn(usize) -> bool) -> Vec<Unit> {
 /// One number for each of these places, which are in order: the rank where there are no others, else counted through a grid of which nothing is
 /// missing. None at all for what has no place.
 fn counted(places: &[Place]) -> Option<Vec<u64>> {
-    let axis = |axis: usize| places.iter().map(|place| place[axis]).collect::<BTreeSet<Option<u64>>>();
-    let varying: Vec<usize> = (0..NOWHERE.len()).filter(|at| axis(*at).len() > 1).collect();
+    let axis = |axis: usize| {
+        places
+            .iter()
+            .map(|place| place[axis])
+            .collect::<BTreeSet<Option<u64>>>()
+    };
+    let varying: Vec<usize> = (0..NOWHERE.len())
+        .filter(|at| axis(*at).len() > 1)
+        .collect();
     match varying.as_slice() {
-        [] => Some(places.iter().filter_map(|place| place.iter().copied().flatten().next()).collect()),
+        [] => Some(
+            places
+                .iter()
+                .filter_map(|place| place.iter().copied().flatten().next())
+                .collect(),
+        ),
         [one] => Some(places.iter().filter_map(|place| place[*one]).collect()),
         several => {
             let whole = several.iter().map(|at| axis(*at).len()).product::<usize>() == places.len();
@@ -123,30 +162,59 @@ fn counted(places: &[Place]) -> Option<Vec<u64>> {
 fn counted_through(placed: &[Option<Placed>]) -> HashMap<usize, String> {
     let mut depths: BTreeMap<u64, u64> = BTreeMap::new();
     let mut first: HashMap<u64, u64> = HashMap::new();
-    for (placed, stage) in placed.iter().flatten().filter_map(|placed| Some((placed, placed.stage?))) {
-        let Some((_, layer)) = numbered_layer(&placed.bare) else { continue };
+    for (placed, stage) in placed
+        .iter()
+        .flatten()
+        .filter_map(|placed| Some((placed, placed.stage?)))
+    {
+        let Some((_, layer)) = numbered_layer(&placed.bare) else {
+            continue;
+        };
         let depth = depths.entry(stage).or_default();
         *depth = (*depth).max(layer.saturating_add(1));
         let least = first.entry(stage).or_insert(layer);
         *least = (*least).min(layer);
     }
     // Only where it must be so: some stage after the first begins with layer zero again.
-    let whole = depths.keys().copied().eq(0..depths.len() as u64) && depths.len() > 1 && first.values().all(|least| *least == 0);
+    let whole = depths.keys().copied().eq(0..depths.len() as u64)
+        && depths.len() > 1
+        && first.values().all(|least| *least == 0);
     if !whole {
         return HashMap::new();
     }
-    let before = |stage: u64| depths.range(..stage).fold(0u64, |sum, (_, depth)| sum.saturating_add(*depth));
-    let counted = |placed: &Placed| -> Option<String> {
-        let Some((digits, layer)) = numbered_layer(&placed.bare) else { return Some(placed.bare.clone()) };
-        let (start, end) = (&placed.bare[..digits.start], &placed.bare[digits.end..]);
-        Some(format!("{start}{}{end}", layer.checked_add(before(placed.stage?))?))
+    let before = |stage: u64| {
+        depths
+            .range(..stage)
+            .fold(0u64, |sum, (_, depth)| sum.saturating_add(*depth))
     };
-    let names: Vec<Option<String>> = placed.iter().map(|placed| placed.as_ref().and_then(counted)).collect();
+    let counted = |placed: &Placed| -> Option<String> {
+        let Some((digits, layer)) = numbered_layer(&placed.bare) else {
+            return Some(placed.bare.clone());
+        };
+        let (start, end) = (&placed.bare[..digits.start], &placed.bare[digits.end..]);
+        Some(format!(
+            "{start}{}{end}",
+            layer.checked_add(before(placed.stage?))?
+        ))
+    };
+    let names: Vec<Option<String>> = placed
+        .iter()
+        .map(|placed| placed.as_ref().and_then(counted))
+        .collect();
     let mut times: HashMap<(&str, Place), usize> = HashMap::new();
-    let key = |i: usize| names[i].as_deref().map(|name| (name, placed[i].as_ref().map_or(NOWHERE, Placed::place)));
-    (0..names.len()).filter_map(key).for_each(|key| *times.entry(key).or_default() += 1);
+    let key = |i: usize| {
+        names[i]
+            .as_deref()
+            .map(|name| (name, placed[i].as_ref().map_or(NOWHERE, Placed::place)))
+    };
+    (0..names.len())
+        .filter_map(key)
+        .for_each(|key| *times.entry(key).or_default() += 1);
     let once = |i: &usize| key(*i).is_some_and(|key| times[&key] == 1);
-    (0..names.len()).filter(once).filter_map(|i| Some((i, names[i].clone()?))).collect()
+    (0..names.len())
+        .filter(once)
+        .filter_map(|i| Some((i, names[i].clone()?)))
+        .collect()
 }
 
 /// The number behind the word for a layer: where its digits are, and the number.
@@ -180,7 +248,10 @@ pub(crate) fn rank_of(item: &Item) -> Option<u64> {
 pub(crate) fn kind_of_parts<'i>(rule: Rule, items: impl Iterator<Item = &'i Item>) -> Parts {
     let placed: Vec<Option<Placed>> = items.map(place).collect();
     let one_name = |placed: &[Option<Placed>]| {
-        let bare: HashSet<Option<&str>> = placed.iter().map(|placed| placed.as_ref().map(|placed| placed.bare.as_str())).collect();
+        let bare: HashSet<Option<&str>> = placed
+            .iter()
+            .map(|placed| placed.as_ref().map(|placed| placed.bare.as_str()))
+            .collect();
         bare.len() == 1 && !bare.contains(&None)
     };
     match placed.len() {
@@ -188,24 +259,39 @@ pub(crate) fn kind_of_parts<'i>(rule: Rule, items: impl Iterator<Item = &'i Item
         _ if one_name(&placed) => Parts::Ranks,
         // Only this rule puts different tensors together; whoever else names several may mean anything.
         _ if rule == Rule::Normalized && placed.iter().all(Option::is_none) => Parts::Pieces,
-        _ if rule == Rule::Normalized => ranks_of_pieces(&placed).map_or(Parts::Unknown, Parts::RanksOfPieces),
+        _ if rule == Rule::Normalized => {
+            ranks_of_pieces(&placed).map_or(Parts::Unknown, Parts::RanksOfPieces)
+        }
         _ => Parts::Unknown,
     }
 }
 
 /// How many ranks each of several tensors has, when all have as many and come one after another.
 fn ranks_of_pieces(placed: &[Option<Placed>]) -> Option<usize> {
-    let runs = placed.chunk_by(|a, b| a.as_ref().zip(b.as_ref()).is_some_and(|(a, b)| a.bare == b.bare));
+    let runs = placed.chunk_by(|a, b| {
+        a.as_ref()
+            .zip(b.as_ref())
+            .is_some_and(|(a, b)| a.bare == b.bare)
+    });
     let counts: Vec<usize> = runs.map(<[Option<Placed>]>::len).collect();
-    counts.first().copied().filter(|first| *first > 1 && counts.iter().all(|count| count == first))
+    counts
+        .first()
+        .copied()
+        .filter(|first| *first > 1 && counts.iter().all(|count| count == first))
 }
 
 fn place(item: &Item) -> Option<Placed> {
     parse(&item.name).or_else(|| {
         let meta = item.meta.as_ref()?;
-        let rank = ["tp_rank", "rank"].iter().find_map(|key| meta.get(*key)?.as_u64())?;
+        let rank = ["tp_rank", "rank"]
+            .iter()
+            .find_map(|key| meta.get(*key)?.as_u64())?;
         // Two ranks' tensors of one name were told apart by `#2`.
-        let stem = item.name.rsplit_once('#').filter(|(_, n)| n.parse::<u32>().is_ok()).map_or(item.name.as_str(), |(stem, _)| stem);
+        let stem = item
+            .name
+            .rsplit_once('#')
+            .filter(|(_, n)| n.parse::<u32>().is_ok())
+            .map_or(item.name.as_str(), |(stem, _)| stem);
         Some(Placed {
             name: stem.to_owned(),
             bare: stem.to_owned(),
@@ -236,7 +322,8 @@ fn parse(name: &str) -> Option<Placed> {
     }
     let tokens = tokens(name);
     let mut marks: Vec<Option<Coordinate>> = vec![None; tokens.len()];
-    let (mut tensor, mut global, mut stage, mut context, mut data, mut experts) = (None, None, None, None, None, None);
+    let (mut tensor, mut global, mut stage, mut context, mut data, mut experts) =
+        (None, None, None, None, None, None);
     let mut at = 0;
     while at < tokens.len() {
         let Some((mut kind, number, mut len)) = coordinate(&tokens[at..]) else {
@@ -245,8 +332,12 @@ fn parse(name: &str) -> Option<Placed> {
         };
         let mut from = at;
         // `tp_rank_0`: the word before says which rank.
-        let before = at.checked_sub(1).filter(|before| kind == Coordinate::Global && marks[*before].is_none());
-        if let Some((before, named)) = before.and_then(|before| Some((before, word(tokens[before].text)?))) {
+        let before = at
+            .checked_sub(1)
+            .filter(|before| kind == Coordinate::Global && marks[*before].is_none());
+        if let Some((before, named)) =
+            before.and_then(|before| Some((before, word(tokens[before].text)?)))
+        {
             (kind, from) = (named, before);
         }
         match kind {
@@ -260,8 +351,15 @@ fn parse(name: &str) -> Option<Placed> {
         }
         // Megatron's `mp_rank_00_001`: the stage of the pipeline, and with one number more the part of the experts.
         if kind == Coordinate::Tensor && from < at {
-            let counts = |token: &&Token<'_>| token.separator == "_" && token.text.len() == 3 && token.text.parse::<u64>().is_ok();
-            let more: Vec<u64> = tokens[at + len..].iter().take_while(counts).take(2).filter_map(|token| token.text.parse().ok()).collect();
+            let counts = |token: &&Token<'_>| {
+                token.separator == "_" && token.text.len() == 3 && token.text.parse::<u64>().is_ok()
+            };
+            let more: Vec<u64> = tokens[at + len..]
+                .iter()
+                .take_while(counts)
+                .take(2)
+                .filter_map(|token| token.text.parse().ok())
+                .collect();
             stage = stage.or(more.first().copied());
             experts = experts.or(more.get(1).copied());
             len += more.len();
@@ -281,7 +379,8 @@ fn parse(name: &str) -> Option<Placed> {
     }
     // With a tensor-parallel rank, the global one says nothing more about shards of one tensor than the other coordinates; without, it says
     // all that they do.
-    let [context, data, experts] = [context, data, experts].map(|at| at.filter(|_| tensor.is_some() || global.is_none()));
+    let [context, data, experts] =
+        [context, data, experts].map(|at| at.filter(|_| tensor.is_some() || global.is_none()));
     let is_rank = |kind: Coordinate| match kind {
         Coordinate::Tensor | Coordinate::Context | Coordinate::Data | Coordinate::Experts => true,
         Coordinate::Global => tensor.is_none(),
@@ -297,8 +396,19 @@ fn parse(name: &str) -> Option<Placed> {
         }
         out
     };
-    let (name, bare) = (keep(&|mark| !mark.is_some_and(is_rank)), keep(&|mark| mark.is_none()));
-    Some(Placed { name, bare, rank: tensor.or(global), context, data, experts, stage })
+    let (name, bare) = (
+        keep(&|mark| !mark.is_some_and(is_rank)),
+        keep(&|mark| mark.is_none()),
+    );
+    Some(Placed {
+        name,
+        bare,
+        rank: tensor.or(global),
+        context,
+        data,
+        experts,
+        stage,
+    })
 }
 
 /// Whether the letters of a coordinate are there at all; spares taking most names apart.
@@ -329,7 +439,10 @@ fn tokens(name: &str) -> Vec<Token<'_>> {
         let skipped = rest.find(|c| !is_separator(c)).unwrap_or(rest.len());
         let text = &rest[skipped..];
         let len = text.find(is_separator).unwrap_or(text.len());
-        tokens.push(Token { separator: &rest[..skipped], text: &text[..len] });
+        tokens.push(Token {
+            separator: &rest[..skipped],
+            text: &text[..len],
+        });
         from += skipped + len;
     }
     tokens
@@ -351,7 +464,10 @@ fn word(text: &str) -> Option<Coordinate> {
         Some(Coordinate::Other)
     } else {
         // `consolidated` is what Meta calls the files of the ranks.
-        ["rank", "shard", "gpu", "consolidated"].iter().any(is).then_some(Coordinate::Global)
+        ["rank", "shard", "gpu", "consolidated"]
+            .iter()
+            .any(is)
+            .then_some(Coordinate::Global)
     }
 }
 
@@ -359,7 +475,10 @@ fn word(text: &str) -> Option<Coordinate> {
 fn coordinate(tokens: &[Token<'_>]) -> Option<(Coordinate, u64, usize)> {
     let text = tokens[0].text;
     // Most words are none; this costs a comparison.
-    if !matches!(text.as_bytes().first()?.to_ascii_lowercase(), b'r' | b't' | b'm' | b'p' | b'd' | b'e' | b'c' | b's' | b'g') {
+    if !matches!(
+        text.as_bytes().first()?.to_ascii_lowercase(),
+        b'r' | b't' | b'm' | b'p' | b'd' | b'e' | b'c' | b's' | b'g'
+    ) {
         return None;
     }
     let letters = text.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -368,7 +487,13 @@ fn coordinate(tokens: &[Token<'_>]) -> Option<(Coordinate, u64, usize)> {
         return Some((kind, text[letters.len()..].parse().ok()?, 1));
     }
     let next = tokens.get(1)?.text;
-    Some((kind, next.bytes().all(|b| b.is_ascii_digit()).then(|| next.parse().ok())??, 2))
+    Some((
+        kind,
+        next.bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| next.parse().ok())??,
+        2,
+    ))
 }
 
 #[cfg(test)]
@@ -387,7 +512,11 @@ mod tests {
             ("TP1_PP0/layers.0.w", "layers.0.w", 1),
             ("mp_rank_03/x", "x", 3),
             ("TP1_PP0_Rank1_pid4711/Pass00002.x", "Pass00002.x", 1),
-            ("mp_rank_00_model_states.module.x", "model_states.module.x", 0),
+            (
+                "mp_rank_00_model_states.module.x",
+                "model_states.module.x",
+                0,
+            ),
             ("tp_rank_1/x", "x", 1),
             ("rank=2/x", "x", 2),
             ("x.weight_tp_rank_1_of_4", "x.weight", 1),
@@ -397,7 +526,11 @@ mod tests {
             ("gpu3/x", "x", 3),
         ] {
             let placed = parse(name).unwrap_or_else(|| panic!("{name}"));
-            assert_eq!((placed.bare.as_str(), placed.rank), (bare, Some(rank)), "{name}");
+            assert_eq!(
+                (placed.bare.as_str(), placed.rank),
+                (bare, Some(rank)),
+                "{name}"
+            );
         }
     }
 
@@ -423,12 +556,37 @@ mod tests {
     #[test]
     fn layers_that_every_stage_of_a_pipeline_counts_from_zero_are_counted_through() {
         use crate::pairing::testing::paired;
-        let whole = ["embed.weight", "layers.0.w", "layers.1.w", "layers.2.w", "layers.3.w", "head.weight"];
-        let staged = ["pp0/embed.weight", "pp0/layers.0.w", "pp0/layers.1.w", "pp1/layers.0.w", "pp1/layers.1.w", "pp1/head.weight"];
-        let expected: Vec<String> = whole.iter().zip(staged).map(|(a, b)| format!("{a}={b}")).collect();
+        let whole = [
+            "embed.weight",
+            "layers.0.w",
+            "layers.1.w",
+            "layers.2.w",
+            "layers.3.w",
+            "head.weight",
+        ];
+        let staged = [
+            "pp0/embed.weight",
+            "pp0/layers.0.w",
+            "pp0/layers.1.w",
+            "pp1/layers.0.w",
+            "pp1/layers.1.w",
+            "pp1/head.weight",
+        ];
+        let expected: Vec<String> = whole
+            .iter()
+            .zip(staged)
+            .map(|(a, b)| format!("{a}={b}"))
+            .collect();
         assert_eq!(paired(&[Rule::Exact], &whole, &staged), expected);
         // Stages that go on counting are as they were, and an embedding that two stages have is told by its stage.
-        let on = ["pp0/layers.0.w", "pp0/layers.1.w", "pp1/layers.2.w", "pp1/layers.3.w", "pp0/embed.weight", "pp1/embed.weight"];
+        let on = [
+            "pp0/layers.0.w",
+            "pp0/layers.1.w",
+            "pp1/layers.2.w",
+            "pp1/layers.3.w",
+            "pp0/embed.weight",
+            "pp1/embed.weight",
+        ];
         assert_eq!(
             paired(&[Rule::Exact], &["layers.0.w", "layers.3.w"], &on[..4]),
             ["layers.0.w=pp0/layers.0.w", "layers.3.w=pp1/layers.3.w"]
@@ -440,20 +598,45 @@ mod tests {
     #[test]
     fn ranks_of_the_context_are_shards_of_the_sequence_and_a_grid_with_those_of_the_tensor() {
         use crate::pairing::testing::paired;
-        assert_eq!(paired(&[Rule::Exact], &["x"], &["cp1/x", "cp0/x"]), ["x=cp0/x+cp1/x"]);
+        assert_eq!(
+            paired(&[Rule::Exact], &["x"], &["cp1/x", "cp0/x"]),
+            ["x=cp0/x+cp1/x"]
+        );
         let grid = ["cp0_tp0/x", "cp0_tp1/x", "cp1_tp0/x", "cp1_tp1/x"];
-        assert_eq!(paired(&[Rule::Exact], &["x"], &grid), ["x=cp0_tp0/x+cp1_tp0/x+cp0_tp1/x+cp1_tp1/x"]);
+        assert_eq!(
+            paired(&[Rule::Exact], &["x"], &grid),
+            ["x=cp0_tp0/x+cp1_tp0/x+cp0_tp1/x+cp1_tp1/x"]
+        );
         // Of a grid that is not whole nobody knows what is where.
         assert_eq!(paired(&[Rule::Exact], &["x"], &grid[..3]), [""; 0]);
-        assert_eq!(parse("rank3_cp1/x").unwrap().place(), [Some(3), None, None, None]);
+        assert_eq!(
+            parse("rank3_cp1/x").unwrap().place(),
+            [Some(3), None, None, None]
+        );
     }
 
     #[test]
     fn megatrons_folders_name_the_stage_and_the_experts_after_the_rank() {
         let placed = parse("mp_rank_01_003/x").unwrap();
-        assert_eq!((placed.bare.as_str(), placed.rank, placed.stage, placed.experts), ("x", Some(1), Some(3), None));
+        assert_eq!(
+            (
+                placed.bare.as_str(),
+                placed.rank,
+                placed.stage,
+                placed.experts
+            ),
+            ("x", Some(1), Some(3), None)
+        );
         let placed = parse("mp_rank_01_003_002/x").unwrap();
-        assert_eq!((placed.bare.as_str(), placed.rank, placed.stage, placed.experts), ("x", Some(1), Some(3), Some(2)));
+        assert_eq!(
+            (
+                placed.bare.as_str(),
+                placed.rank,
+                placed.stage,
+                placed.experts
+            ),
+            ("x", Some(1), Some(3), Some(2))
+        );
         assert_eq!(parse("mp_rank_00_model_states/0.x").unwrap().stage, None);
     }
 

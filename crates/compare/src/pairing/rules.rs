@@ -89,28 +89,57 @@ impl<'a, 's> Board<'a, 's> {
     /// Whether both sides hold shards of the same sizes, but not of the same ranks: a rank that was not recorded, not another way to cut.
     /// Replicas of whole tensors look alike by their shapes, so the values of the first two ranks are asked.
     fn lacks_ranks(&self) -> bool {
-        let ranks = [REFERENCE, CANDIDATE]
-            .map(|side| self.units[side].iter().flat_map(|unit| unit.ranks.iter().copied()).collect::<BTreeSet<u64>>());
-        if ranks.iter().any(BTreeSet::is_empty) || ranks[REFERENCE] == ranks[CANDIDATE] || ranks[REFERENCE].is_disjoint(&ranks[CANDIDATE]) {
+        let ranks = [REFERENCE, CANDIDATE].map(|side| {
+            self.units[side]
+                .iter()
+                .flat_map(|unit| unit.ranks.iter().copied())
+                .collect::<BTreeSet<u64>>()
+        });
+        if ranks.iter().any(BTreeSet::is_empty)
+            || ranks[REFERENCE] == ranks[CANDIDATE]
+            || ranks[REFERENCE].is_disjoint(&ranks[CANDIDATE])
+        {
             return false;
         }
-        let both = self.unique(|side, unit| Some((self.name(side, unit).layer, self.name(side, unit).key())));
+        let both = self
+            .unique(|side, unit| Some((self.name(side, unit).layer, self.name(side, unit).key())));
         let alike = |(r, c): &(usize, usize)| {
-            let dims = |side: usize, unit: usize| self.units[side][unit].items.iter().map(move |item| self.items(side)[*item].shape.dims());
+            let dims = |side: usize, unit: usize| {
+                self.units[side][unit]
+                    .items
+                    .iter()
+                    .map(move |item| self.items(side)[*item].shape.dims())
+            };
             let first = dims(REFERENCE, *r).next();
-            dims(REFERENCE, *r).chain(dims(CANDIDATE, *c)).all(|dims| Some(dims) == first)
+            dims(REFERENCE, *r)
+                .chain(dims(CANDIDATE, *c))
+                .all(|dims| Some(dims) == first)
         };
         if both.is_empty() || !both.iter().all(alike) {
             return false;
         }
-        let side = if ranks[REFERENCE].len() > ranks[CANDIDATE].len() { REFERENCE } else { CANDIDATE };
+        let side = if ranks[REFERENCE].len() > ranks[CANDIDATE].len() {
+            REFERENCE
+        } else {
+            CANDIDATE
+        };
         let unit = |(r, c): &(usize, usize)| if side == REFERENCE { *r } else { *c };
-        let sketch = |item: usize| self.sides[side].view(item).ok().and_then(|view| Sketch::of(&view)).filter(Sketch::tells);
+        let sketch = |item: usize| {
+            self.sides[side]
+                .view(item)
+                .ok()
+                .and_then(|view| Sketch::of(&view))
+                .filter(Sketch::tells)
+        };
         let same = |unit: usize| match self.units[side][unit].items.as_slice() {
             [one, other, ..] => Some(sketch(*one)? == sketch(*other)?),
             _ => None,
         };
-        let told: Vec<bool> = both.iter().filter_map(|pair| same(unit(pair))).take(SHARDS_LOOKED_AT).collect();
+        let told: Vec<bool> = both
+            .iter()
+            .filter_map(|pair| same(unit(pair)))
+            .take(SHARDS_LOOKED_AT)
+            .collect();
         told.iter().filter(|same| !**same).count() * 2 > told.len()
     }
 
@@ -124,7 +153,9 @@ impl<'a, 's> Board<'a, 's> {
     }
 
     pub(super) fn free_items(&self, side: usize) -> Vec<usize> {
-        (0..self.free[side].len()).filter(|item| self.free[side][*item]).collect()
+        (0..self.free[side].len())
+            .filter(|item| self.free[side][*item])
+            .collect()
     }
 
     pub(super) fn unit(&self, side: usize, unit: usize) -> &Unit {
@@ -137,11 +168,16 @@ impl<'a, 's> Board<'a, 's> {
 
     /// The units none of whose items is paired.
     pub(super) fn free_units(&self, side: usize) -> Vec<usize> {
-        (0..self.units[side].len()).filter(|unit| self.is_free(side, *unit)).collect()
+        (0..self.units[side].len())
+            .filter(|unit| self.is_free(side, *unit))
+            .collect()
     }
 
     fn is_free(&self, side: usize, unit: usize) -> bool {
-        self.units[side][unit].items.iter().all(|item| self.free[side][*item])
+        self.units[side][unit]
+            .items
+            .iter()
+            .all(|item| self.free[side][*item])
     }
 
     /// Whether only their order tells tensors of one name apart.
@@ -159,7 +195,12 @@ impl<'a, 's> Board<'a, 's> {
 
     /// How many elements the unit's items have together.
     pub(super) fn elements(&self, side: usize, unit: usize) -> Option<u64> {
-        self.units[side][unit].items.iter().try_fold(0u64, |sum, item| sum.checked_add(self.items(side)[*item].shape.elements()?))
+        self.units[side][unit]
+            .items
+            .iter()
+            .try_fold(0u64, |sum, item| {
+                sum.checked_add(self.items(side)[*item].shape.elements()?)
+            })
     }
 
     /// The unit's name, understood.
@@ -168,28 +209,43 @@ impl<'a, 's> Board<'a, 's> {
         unit.parsed.get_or_init(|| {
             let names = &self.readings()[side];
             let name = names.results.get(&unit.name).unwrap_or(&unit.name);
-            Name::parse(name.strip_prefix(names.prefix.as_str()).unwrap_or(name), names.reading)
+            Name::parse(
+                name.strip_prefix(names.prefix.as_str()).unwrap_or(name),
+                names.reading,
+            )
         })
     }
 
     fn readings(&self) -> &[NamesOfSide; 2] {
         self.reading.get_or_init(|| {
-            let results = [REFERENCE, CANDIDATE].map(|side| onnx::results(self.units[side].iter().map(|unit| unit.name.as_str())));
+            let results = [REFERENCE, CANDIDATE]
+                .map(|side| onnx::results(self.units[side].iter().map(|unit| unit.name.as_str())));
             let names = [REFERENCE, CANDIDATE].map(|side| {
-                let name = |unit: &'_ Unit| results[side].get(&unit.name).unwrap_or(&unit.name).clone();
+                let name =
+                    |unit: &'_ Unit| results[side].get(&unit.name).unwrap_or(&unit.name).clone();
                 self.units[side].iter().map(name).collect::<Vec<String>>()
             });
             let prefixes = prefixes::of([&names[REFERENCE], &names[CANDIDATE]]);
             let mut readings = [REFERENCE, CANDIDATE].map(|side| {
                 let prefix = prefixes[side].as_str();
-                Reading::of(self.items(side).iter().map(|item| item.name.strip_prefix(prefix).unwrap_or(&item.name)))
+                Reading::of(
+                    self.items(side)
+                        .iter()
+                        .map(|item| item.name.strip_prefix(prefix).unwrap_or(&item.name)),
+                )
             });
             let two_stacks = readings.iter().any(|reading| reading.two_stacks);
-            readings.iter_mut().for_each(|reading| *reading = reading.with_stacks(two_stacks));
+            readings
+                .iter_mut()
+                .for_each(|reading| *reading = reading.with_stacks(two_stacks));
             let mut sides = readings.into_iter().zip(prefixes).zip(results);
             [REFERENCE, CANDIDATE].map(|_| {
                 let ((reading, prefix), results) = sides.next().expect("two of each");
-                NamesOfSide { reading, prefix, results }
+                NamesOfSide {
+                    reading,
+                    prefix,
+                    results,
+                }
             })
         })
     }
@@ -215,23 +271,50 @@ impl<'a, 's> Board<'a, 's> {
 
     pub(super) fn layer_of(&self, side: usize, name: &Name) -> Option<i128> {
         let layer = i128::from(name.layer?);
-        Some(if side == REFERENCE { layer + i128::from(self.offset) } else { layer })
+        Some(if side == REFERENCE {
+            layer + i128::from(self.offset)
+        } else {
+            layer
+        })
     }
 
     /// Pairs units: rank by rank where both sides have as many ranks that hold as much of the same dimensions, else everything of one
     /// against everything of the other, as where one side is cut along another axis.
-    pub(super) fn take(&mut self, reference: &[usize], candidate: &[usize], rule: Rule, score: f64) {
+    pub(super) fn take(
+        &mut self,
+        reference: &[usize],
+        candidate: &[usize],
+        rule: Rule,
+        score: f64,
+    ) {
         debug_assert!(
-            reference.iter().all(|unit| self.is_free(REFERENCE, *unit)) && candidate.iter().all(|unit| self.is_free(CANDIDATE, *unit))
+            reference.iter().all(|unit| self.is_free(REFERENCE, *unit))
+                && candidate.iter().all(|unit| self.is_free(CANDIDATE, *unit))
         );
-        let all =
-            || reference.iter().map(|unit| &self.units[REFERENCE][*unit]).chain(candidate.iter().map(|unit| &self.units[CANDIDATE][*unit]));
+        let all = || {
+            reference
+                .iter()
+                .map(|unit| &self.units[REFERENCE][*unit])
+                .chain(candidate.iter().map(|unit| &self.units[CANDIDATE][*unit]))
+        };
         let ranks = all().next().map_or(1, |unit| unit.items.len());
         let cut_alike = || match (reference, candidate) {
             ([r], [c]) => {
-                let dims = |side: usize, item: usize| self.items(side)[item].shape.dims().iter().copied().filter(|dim| *dim != 1);
-                let items = self.units[REFERENCE][*r].items.iter().zip(&self.units[CANDIDATE][*c].items);
-                items.into_iter().all(|(r, c)| dims(REFERENCE, *r).eq(dims(CANDIDATE, *c)))
+                let dims = |side: usize, item: usize| {
+                    self.items(side)[item]
+                        .shape
+                        .dims()
+                        .iter()
+                        .copied()
+                        .filter(|dim| *dim != 1)
+                };
+                let items = self.units[REFERENCE][*r]
+                    .items
+                    .iter()
+                    .zip(&self.units[CANDIDATE][*c].items);
+                items
+                    .into_iter()
+                    .all(|(r, c)| dims(REFERENCE, *r).eq(dims(CANDIDATE, *c)))
             }
             // The ranks of a fused tensor and of its parts are cut by whole heads.
             _ => true,
@@ -239,13 +322,21 @@ impl<'a, 's> Board<'a, 's> {
         if let ([r], [c]) = (reference, candidate)
             && self.lacks_ranks
         {
-            let [left, right] = [(REFERENCE, *r), (CANDIDATE, *c)].map(|(side, unit)| &self.units[side][unit]);
+            let [left, right] =
+                [(REFERENCE, *r), (CANDIDATE, *c)].map(|(side, unit)| &self.units[side][unit]);
             let both: Vec<(usize, usize)> = (left.ranks.iter().zip(&left.items))
-                .filter_map(|(rank, item)| Some((*item, right.items[right.ranks.iter().position(|other| other == rank)?])))
+                .filter_map(|(rank, item)| {
+                    Some((
+                        *item,
+                        right.items[right.ranks.iter().position(|other| other == rank)?],
+                    ))
+                })
                 .collect();
             // What is left of them has no partner.
             if !both.is_empty() {
-                return both.into_iter().for_each(|(r, c)| self.take_items(vec![r], vec![c], rule, score));
+                return both
+                    .into_iter()
+                    .for_each(|(r, c)| self.take_items(vec![r], vec![c], rule, score));
             }
         }
         let rank_by_rank = ranks > 1 && all().all(|unit| unit.items.len() == ranks) && cut_alike();
@@ -259,35 +350,80 @@ impl<'a, 's> Board<'a, 's> {
                 .copied()
                 .collect()
         };
-        let parts: Vec<Option<usize>> = if rank_by_rank { (0..ranks).map(Some).collect() } else { vec![None] };
-        let found: Vec<_> = parts.into_iter().map(|rank| (of(REFERENCE, reference, rank), of(CANDIDATE, candidate, rank))).collect();
-        found.into_iter().for_each(|(reference, candidate)| self.take_items(reference, candidate, rule, score));
+        let parts: Vec<Option<usize>> = if rank_by_rank {
+            (0..ranks).map(Some).collect()
+        } else {
+            vec![None]
+        };
+        let found: Vec<_> = parts
+            .into_iter()
+            .map(|rank| {
+                (
+                    of(REFERENCE, reference, rank),
+                    of(CANDIDATE, candidate, rank),
+                )
+            })
+            .collect();
+        found
+            .into_iter()
+            .for_each(|(reference, candidate)| self.take_items(reference, candidate, rule, score));
     }
 
     /// Pairs items. Call [`Board::regroup`] after the last, when they may be shards.
-    pub(super) fn take_items(&mut self, reference: Vec<usize>, candidate: Vec<usize>, rule: Rule, score: f64) {
-        reference.iter().for_each(|item| self.free[REFERENCE][*item] = false);
-        candidate.iter().for_each(|item| self.free[CANDIDATE][*item] = false);
-        self.pairs.push(Pair { reference, candidate, rule, score, turned: Turned::No });
+    pub(super) fn take_items(
+        &mut self,
+        reference: Vec<usize>,
+        candidate: Vec<usize>,
+        rule: Rule,
+        score: f64,
+    ) {
+        reference
+            .iter()
+            .for_each(|item| self.free[REFERENCE][*item] = false);
+        candidate
+            .iter()
+            .for_each(|item| self.free[CANDIDATE][*item] = false);
+        self.pairs.push(Pair {
+            reference,
+            candidate,
+            rule,
+            score,
+            turned: Turned::No,
+        });
     }
 
     /// Units anew, from the items that are still free.
     pub(super) fn regroup(&mut self) {
-        self.units = [REFERENCE, CANDIDATE].map(|side| ranks::units(self.items(side), |item| self.free[side][item]));
-        for (units, _) in self.units.iter_mut().zip(self.counts).filter(|(_, counts)| *counts != Counts::None) {
-            units.iter_mut().for_each(|unit| unit.name = order::without_count(&unit.name));
+        self.units = [REFERENCE, CANDIDATE]
+            .map(|side| ranks::units(self.items(side), |item| self.free[side][item]));
+        for (units, _) in self
+            .units
+            .iter_mut()
+            .zip(self.counts)
+            .filter(|(_, counts)| *counts != Counts::None)
+        {
+            units
+                .iter_mut()
+                .for_each(|unit| unit.name = order::without_count(&unit.name));
         }
     }
 
     /// The free units whose key is equal and, on each side, nobody else's, in the reference's order. A key of `None` takes no part.
-    pub(super) fn unique<K: Hash + Eq>(&self, key: impl Fn(usize, usize) -> Option<K>) -> Vec<(usize, usize)> {
+    pub(super) fn unique<K: Hash + Eq>(
+        &self,
+        key: impl Fn(usize, usize) -> Option<K>,
+    ) -> Vec<(usize, usize)> {
         let free = [REFERENCE, CANDIDATE].map(|side| self.free_units(side));
         let mut places: HashMap<K, [Spot; 2]> = HashMap::with_capacity(free[REFERENCE].len());
         for (side, units) in free.into_iter().enumerate() {
             for unit in units {
                 if let Some(key) = key(side, unit) {
                     let spot = &mut places.entry(key).or_default()[side];
-                    *spot = if *spot == Spot::Empty { Spot::One(unit) } else { Spot::Many };
+                    *spot = if *spot == Spot::Empty {
+                        Spot::One(unit)
+                    } else {
+                        Spot::Many
+                    };
                 }
             }
         }
@@ -302,13 +438,20 @@ impl<'a, 's> Board<'a, 's> {
     }
 
     pub(super) fn take_all(&mut self, found: Vec<(usize, usize)>, rule: Rule, score: f64) {
-        found.into_iter().for_each(|(reference, candidate)| self.take(&[reference], &[candidate], rule, score));
+        found
+            .into_iter()
+            .for_each(|(reference, candidate)| self.take(&[reference], &[candidate], rule, score));
     }
 
     /// Whether two names say that they are not one tensor: another layer, another number behind the same word, or two different known parts.
     pub(super) fn contradict(&self, reference: usize, candidate: usize) -> bool {
-        let (r, c) = (self.name(REFERENCE, reference), self.name(CANDIDATE, candidate));
-        let layers = r.layer.is_some() && c.layer.is_some() && self.layer(REFERENCE, reference) != self.layer(CANDIDATE, candidate);
+        let (r, c) = (
+            self.name(REFERENCE, reference),
+            self.name(CANDIDATE, candidate),
+        );
+        let layers = r.layer.is_some()
+            && c.layer.is_some()
+            && self.layer(REFERENCE, reference) != self.layer(CANDIDATE, candidate);
         let stages = r.stage.is_some() && c.stage.is_some() && r.stage != c.stage;
         let params = r.param.is_some() && c.param.is_some() && r.param != c.param;
         layers || stages || params || other_numbers(&r.rest, &c.rest)
@@ -322,15 +465,25 @@ impl<'a, 's> Board<'a, 's> {
             return false;
         }
         let gate = |side: usize| {
-            ranks::units(self.items(side), |_| true).iter().any(|unit| self.read_name(side, &unit.name).stage == Some("mlp_gate"))
+            ranks::units(self.items(side), |_| true)
+                .iter()
+                .any(|unit| self.read_name(side, &unit.name).stage == Some("mlp_gate"))
         };
-        let gated = *self.gated.get_or_init(|| match [gate(REFERENCE), gate(CANDIDATE)] {
-            [true, false] => Some(REFERENCE),
-            [false, true] => Some(CANDIDATE),
-            _ => None,
-        });
-        let elements = [self.elements(REFERENCE, reference), self.elements(CANDIDATE, candidate)];
-        gated.is_some_and(|side| elements[side].is_some_and(|up| up > 0 && up.checked_mul(2) == elements[CANDIDATE - side]))
+        let gated = *self
+            .gated
+            .get_or_init(|| match [gate(REFERENCE), gate(CANDIDATE)] {
+                [true, false] => Some(REFERENCE),
+                [false, true] => Some(CANDIDATE),
+                _ => None,
+            });
+        let elements = [
+            self.elements(REFERENCE, reference),
+            self.elements(CANDIDATE, candidate),
+        ];
+        gated.is_some_and(|side| {
+            elements[side]
+                .is_some_and(|up| up > 0 && up.checked_mul(2) == elements[CANDIDATE - side])
+        })
     }
 
     /// Everything, exactly once.
@@ -339,14 +492,25 @@ impl<'a, 's> Board<'a, 's> {
         let [only_reference, only_candidate]: [Vec<Leftover>; 2] = leftovers::of(&self);
         let mut pairs = self.pairs;
         // Ranks run at the same time: their shards of one tensor come together, where the first of them is.
-        let mut places: Vec<(usize, usize)> = (0..self.sides[REFERENCE].items().len()).map(|item| (item, 0)).collect();
+        let mut places: Vec<(usize, usize)> = (0..self.sides[REFERENCE].items().len())
+            .map(|item| (item, 0))
+            .collect();
         for unit in ranks::units(self.sides[REFERENCE].items(), |_| true) {
             let first = unit.items.iter().copied().min().unwrap_or_default();
-            unit.items.iter().enumerate().for_each(|(rank, item)| places[*item] = (first, rank));
+            unit.items
+                .iter()
+                .enumerate()
+                .for_each(|(rank, item)| places[*item] = (first, rank));
         }
         let place = |pair: &Pair| pair.reference.iter().map(|item| places[*item]).min();
         pairs.sort_by_cached_key(|pair| (place(pair), pair.candidate.iter().min().copied()));
-        Pairing { pairs, only_reference, only_candidate, layer_offset: self.offset, left_out: Default::default() }
+        Pairing {
+            pairs,
+            only_reference,
+            only_candidate,
+            layer_offset: self.offset,
+            left_out: Default::default(),
+        }
     }
 }
 
@@ -354,13 +518,23 @@ impl<'a, 's> Board<'a, 's> {
 fn other_numbers(one: &[String], other: &[String]) -> bool {
     let numbered = |words: &[String]| -> HashMap<String, HashSet<String>> {
         let mut found: HashMap<String, HashSet<String>> = HashMap::new();
-        for two in words.windows(2).filter(|two| two[1].bytes().all(|byte| byte.is_ascii_digit())) {
-            found.entry(two[0].clone()).or_default().insert(two[1].clone());
+        for two in words
+            .windows(2)
+            .filter(|two| two[1].bytes().all(|byte| byte.is_ascii_digit()))
+        {
+            found
+                .entry(two[0].clone())
+                .or_default()
+                .insert(two[1].clone());
         }
         found
     };
     let theirs = numbered(other);
-    numbered(one).iter().any(|(word, numbers)| theirs.get(word).is_some_and(|theirs| theirs.is_disjoint(numbers)))
+    numbered(one).iter().any(|(word, numbers)| {
+        theirs
+            .get(word)
+            .is_some_and(|theirs| theirs.is_disjoint(numbers))
+    })
 }
 
 /// How the names of a side are read.
@@ -385,21 +559,41 @@ enum Counts {
 
 impl Counts {
     fn of(units: [&[Unit]; 2]) -> [Self; 2] {
-        let counted = units.map(|units| order::Names::of(units.iter().map(|unit| unit.name.as_str())) == order::Names::Counted);
+        let counted = units.map(|units| {
+            order::Names::of(units.iter().map(|unit| unit.name.as_str())) == order::Names::Counted
+        });
         if counted == [false; 2] {
             return [Self::None; 2];
         }
-        let words = units.map(|units| units.iter().map(|unit| order::without_count(&unit.name)).collect::<HashSet<String>>());
-        let names = units.map(|units| units.iter().map(|unit| unit.name.as_str()).collect::<HashSet<&str>>());
+        let words = units.map(|units| {
+            units
+                .iter()
+                .map(|unit| order::without_count(&unit.name))
+                .collect::<HashSet<String>>()
+        });
+        let names = units.map(|units| {
+            units
+                .iter()
+                .map(|unit| unit.name.as_str())
+                .collect::<HashSet<&str>>()
+        });
         let told_apart = [0, 1].map(|side| words[side].len() == units[side].len());
         if counted == [true, true] && told_apart.contains(&false) {
             // Where all of one are among the other's, both have counted alike; one word alone, or numbers with gaps, are layers.
             let alike = names[0].is_subset(&names[1]) || names[1].is_subset(&names[0]);
-            let in_order = units.iter().all(|units| order::is_gapless(units.iter().map(|unit| unit.name.as_str())));
+            let in_order = units
+                .iter()
+                .all(|units| order::is_gapless(units.iter().map(|unit| unit.name.as_str())));
             let order = !alike && in_order && words.iter().all(|words| words.len() > 1);
             return [if order { Self::Order } else { Self::None }; 2];
         }
-        [0, 1].map(|side| if counted[side] && told_apart[side] { Self::Superfluous } else { Self::None })
+        [0, 1].map(|side| {
+            if counted[side] && told_apart[side] {
+                Self::Superfluous
+            } else {
+                Self::None
+            }
+        })
     }
 }
 

@@ -22,7 +22,9 @@ const FEWEST_NAMED: usize = 8;
 const NOTHING_IN_COMMON: f64 = 0.2;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
-    let only = [REFERENCE, CANDIDATE].into_iter().all(|side| board.items(side).len() == 1);
+    let only = [REFERENCE, CANDIDATE]
+        .into_iter()
+        .all(|side| board.items(side).len() == 1);
     let mut found = board.unique(|side, unit| {
         let item = board.single(side, unit)?;
         (only || item.shape.elements()? > 1).then(|| kind(&item.shape))
@@ -36,7 +38,12 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
 
 /// Whether names have paired most of both sides, and more than one tensor is left.
 fn are_named(board: &Board<'_, '_>) -> bool {
-    let by_name = |rule: Rule| matches!(rule, Rule::LayerStage | Rule::Exact | Rule::Normalized | Rule::Pattern);
+    let by_name = |rule: Rule| {
+        matches!(
+            rule,
+            Rule::LayerStage | Rule::Exact | Rule::Normalized | Rule::Pattern
+        )
+    };
     let named = board.pairs.iter().filter(|pair| by_name(pair.rule)).count();
     let left = [REFERENCE, CANDIDATE].map(|side| board.free_units(side).len());
     named >= FEWEST_NAMED && left.iter().all(|left| *left < named) && left != [1, 1]
@@ -48,7 +55,13 @@ fn is_likely(board: &Board<'_, '_>, reference: usize, candidate: usize) -> bool 
     if words(REFERENCE, reference).likeness(&words(CANDIDATE, candidate)) > NOTHING_IN_COMMON {
         return true;
     }
-    let sketch = |side: usize, unit: usize| Sketch::of(&board.sides[side].view(board.unit(side, unit).items[0]).ok()?);
+    let sketch = |side: usize, unit: usize| {
+        Sketch::of(
+            &board.sides[side]
+                .view(board.unit(side, unit).items[0])
+                .ok()?,
+        )
+    };
     match (sketch(REFERENCE, reference), sketch(CANDIDATE, candidate)) {
         (Some(r), Some(c)) => r.distance(&c).is_some_and(|apart| apart <= SAME),
         _ => true,
@@ -57,7 +70,12 @@ fn is_likely(board: &Board<'_, '_>, reference: usize, candidate: usize) -> bool 
 
 /// The dimensions that matter, sorted.
 pub(super) fn kind(shape: &Shape) -> Vec<u64> {
-    let mut dims: Vec<u64> = shape.dims().iter().copied().filter(|dim| *dim != 1).collect();
+    let mut dims: Vec<u64> = shape
+        .dims()
+        .iter()
+        .copied()
+        .filter(|dim| *dim != 1)
+        .collect();
     dims.sort_unstable();
     dims
 }
@@ -70,12 +88,23 @@ mod tests {
     };
 
     fn by_shape(reference: &[(&str, &[u64])], candidate: &[(&str, &[u64])]) -> Vec<String> {
-        result(&settings(&[Rule::Shape]), &Source::shaped(reference), &Source::shaped(candidate)).0
+        result(
+            &settings(&[Rule::Shape]),
+            &Source::shaped(reference),
+            &Source::shaped(candidate),
+        )
+        .0
     }
 
     #[test]
     fn the_only_two_of_a_shape_are_a_pair_up_to_order_and_ones() {
-        assert_eq!(by_shape(&[("a", &[1, 3, 4]), ("b", &[7])], &[("x", &[7, 1]), ("y", &[4, 3])]), ["a=y", "b=x"]);
+        assert_eq!(
+            by_shape(
+                &[("a", &[1, 3, 4]), ("b", &[7])],
+                &[("x", &[7, 1]), ("y", &[4, 3])]
+            ),
+            ["a=y", "b=x"]
+        );
     }
 
     #[test]
@@ -90,7 +119,10 @@ mod tests {
 
     #[test]
     fn two_files_of_one_scalar_are_a_pair() {
-        assert_eq!(by_shape(&[("loss_a", &[])], &[("loss_b", &[1])]), ["loss_a=loss_b"]);
+        assert_eq!(
+            by_shape(&[("loss_a", &[])], &[("loss_b", &[1])]),
+            ["loss_a=loss_b"]
+        );
         assert_eq!(by_shape(&[("a", &[0, 4])], &[("b", &[0, 4])]), ["a=b"]);
         assert!(by_shape(&[("a", &[])], &[("b", &[3])]).is_empty());
     }
@@ -98,7 +130,19 @@ mod tests {
     #[test]
     fn another_layer_or_another_part_is_not_paired_by_shape() {
         assert!(by_shape(&[("layers.1.zip", &[3, 4])], &[("layers.2.zap", &[3, 4])]).is_empty());
-        assert!(by_shape(&[("layers.1.blocks.0.zip", &[3, 4])], &[("layers.1.blocks.1.zap", &[3, 4])]).is_empty());
-        assert!(by_shape(&[("layers.1.mlp.up_proj.weight", &[3, 4])], &[("blk.1.ffn_down.weight", &[4, 3])]).is_empty());
+        assert!(
+            by_shape(
+                &[("layers.1.blocks.0.zip", &[3, 4])],
+                &[("layers.1.blocks.1.zap", &[3, 4])]
+            )
+            .is_empty()
+        );
+        assert!(
+            by_shape(
+                &[("layers.1.mlp.up_proj.weight", &[3, 4])],
+                &[("blk.1.ffn_down.weight", &[4, 3])]
+            )
+            .is_empty()
+        );
     }
 }

@@ -92,43 +92,91 @@ impl Words {
     pub(super) fn of(name: &Name) -> Self {
         // Where it stands is told by what it is: `attn_q` is the word `query`, as a misspelt one would be.
         let place = |word: &&str| !matches!(*word, "attn" | "mlp");
-        let stage = name.stage.into_iter().flat_map(|stage| stage.split('_').filter(place)).map(|word| (full(word).to_owned(), 1.0));
+        let stage = name
+            .stage
+            .into_iter()
+            .flat_map(|stage| stage.split('_').filter(place))
+            .map(|word| (full(word).to_owned(), 1.0));
         let rest = name.rest.iter().map(|word| (full(word).to_owned(), 1.0));
-        let param = name.param.into_iter().map(|word| (word.to_owned(), COMMON_WORD));
+        let param = name
+            .param
+            .into_iter()
+            .map(|word| (word.to_owned(), COMMON_WORD));
         let words: Vec<(String, f64)> = rest.chain(stage).chain(param).collect();
         let mut numbers = name.numbers();
         numbers.sort_unstable();
         let glued = words.iter().map(|(word, _)| word.as_str()).collect();
-        Self { glued, words, stage: name.stage, param: name.param, numbers, written: name.written.clone() }
+        Self {
+            glued,
+            words,
+            stage: name.stage,
+            param: name.param,
+            numbers,
+            written: name.written.clone(),
+        }
     }
 
     /// Whether only letters are wrong, in words that nobody would mistake for one another: what a name means is lost with a letter of it.
     pub(super) fn misspelt<'w>(&'w self, other: &'w Self) -> Option<Misspelt<'w>> {
         let differ = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
-        let digits = |words: &Self| words.written.concat().bytes().filter(u8::is_ascii_digit).collect::<Vec<u8>>();
-        if differ(self.stage, other.stage) || differ(self.param, other.param) || digits(self) != digits(other) {
+        let digits = |words: &Self| {
+            words
+                .written
+                .concat()
+                .bytes()
+                .filter(u8::is_ascii_digit)
+                .collect::<Vec<u8>>()
+        };
+        if differ(self.stage, other.stage)
+            || differ(self.param, other.param)
+            || digits(self) != digits(other)
+        {
             return None;
         }
         if self.written.len() != other.written.len() {
             let [a, b] = [self, other].map(|words| words.written.join("_"));
-            let near = a.len().abs_diff(b.len()) <= 1 && (FEWEST_LETTERS..MOST_LETTERS).contains(&a.len());
+            let near =
+                a.len().abs_diff(b.len()) <= 1 && (FEWEST_LETTERS..MOST_LETTERS).contains(&a.len());
             let score = 1.0 - (1.0 - MISSPELT) / 2.0;
-            return (near && strsim::damerau_levenshtein(&a, &b) == 1).then_some(Misspelt { score, words: Vec::new() });
+            return (near && strsim::damerau_levenshtein(&a, &b) == 1).then_some(Misspelt {
+                score,
+                words: Vec::new(),
+            });
         }
-        let pairs = self.written.iter().zip(&other.written).filter(|(a, b)| a != b);
+        let pairs = self
+            .written
+            .iter()
+            .zip(&other.written)
+            .filter(|(a, b)| a != b);
         let words: Vec<(&str, &str)> = pairs.map(|(a, b)| (a.as_str(), b.as_str())).collect();
-        let opposite = |a: &str, b: &str| OPPOSITES.iter().any(|both| *both == (a, b) || *both == (b, a));
+        let opposite = |a: &str, b: &str| {
+            OPPOSITES
+                .iter()
+                .any(|both| *both == (a, b) || *both == (b, a))
+        };
         let alike = |(a, b): &(&str, &str)| {
             let letters = a.len().min(b.len()) >= 3 && a.len().max(b.len()) <= 64;
-            Some(strsim::normalized_damerau_levenshtein(a, b)).filter(|alike| letters && *alike >= SAME_WORD && !opposite(a, b))
+            Some(strsim::normalized_damerau_levenshtein(a, b))
+                .filter(|alike| letters && *alike >= SAME_WORD && !opposite(a, b))
         };
-        let worst = words.iter().map(alike).collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)?;
-        (words.len() <= MISSPELT_WORDS).then_some(Misspelt { score: MISSPELT + (1.0 - MISSPELT) * worst, words })
+        let worst = words
+            .iter()
+            .map(alike)
+            .collect::<Option<Vec<f64>>>()?
+            .into_iter()
+            .reduce(f64::min)?;
+        (words.len() <= MISSPELT_WORDS).then_some(Misspelt {
+            score: MISSPELT + (1.0 - MISSPELT) * worst,
+            words,
+        })
     }
 
     pub(super) fn contradicts(&self, other: &Self) -> bool {
         let differ = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
-        differ(self.stage, other.stage) || differ(self.param, other.param) || self.numbers != other.numbers || self.is_opposite(other)
+        differ(self.stage, other.stage)
+            || differ(self.param, other.param)
+            || self.numbers != other.numbers
+            || self.is_opposite(other)
     }
 
     /// Whether one has a word of which the other has the opposite, or one says of what both name that it is something made of it.
@@ -136,7 +184,10 @@ impl Words {
         let has = |words: &Self, word: &str| words.words.iter().any(|(own, _)| own == word);
         let only = |one: &Self, two: &Self, word: &str| has(one, word) && !has(two, word);
         let apart = |a: &str, b: &str| only(self, other, a) && only(other, self, b);
-        OPPOSITES.iter().any(|(a, b)| apart(a, b) || apart(b, a)) || MADE_OF.iter().any(|word| has(self, word) != has(other, word))
+        OPPOSITES.iter().any(|(a, b)| apart(a, b) || apart(b, a))
+            || MADE_OF
+                .iter()
+                .any(|word| has(self, word) != has(other, word))
     }
 
     /// The words that the other name has nothing for, nor anything like it, each for one.
@@ -146,10 +197,17 @@ impl Words {
             let at = (0..taken.len()).find(|at| !taken[*at] && fits(&other.words[*at].0));
             at.is_some_and(|at| !std::mem::replace(&mut taken[at], true))
         };
-        let unequal: Vec<&str> = self.all().filter(|word| !take(&|theirs| theirs == *word)).collect();
+        let unequal: Vec<&str> = self
+            .all()
+            .filter(|word| !take(&|theirs| theirs == *word))
+            .collect();
         // What kind of a parameter it is says nothing, nor that a token is kept among the embeddings.
         let says = |word: &&str| !matches!(*word, "weight" | "bias" | "embed");
-        unequal.into_iter().filter(says).filter(|word| !take(&|theirs| alike(word, theirs) >= SAME_WORD)).collect()
+        unequal
+            .into_iter()
+            .filter(says)
+            .filter(|word| !take(&|theirs| alike(word, theirs) >= SAME_WORD))
+            .collect()
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &str> {
@@ -157,7 +215,11 @@ impl Words {
     }
 
     pub(super) fn similarity(&self, other: &Self) -> f64 {
-        if self.contradicts(other) { 0.0 } else { self.likeness(other) }
+        if self.contradicts(other) {
+            0.0
+        } else {
+            self.likeness(other)
+        }
     }
 
     /// The same without regard to contradictions, for suggestions.
@@ -167,7 +229,12 @@ impl Words {
         }
         // Only the separators differ.
         let glued = if self.glued == other.glued { 0.97 } else { 0.0 };
-        let total: f64 = self.words.iter().chain(&other.words).map(|(_, weight)| weight).sum();
+        let total: f64 = self
+            .words
+            .iter()
+            .chain(&other.words)
+            .map(|(_, weight)| weight)
+            .sum();
         let mut taken = vec![false; other.words.len()];
         let mut shared = 0.0;
         // Equal words first, so that an abbreviation does not take a word from its equal.
@@ -208,10 +275,16 @@ fn full(word: &str) -> &str {
 fn alike(a: &str, b: &str) -> f64 {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     // Two letters are too few to be a misspelling of one another, and a number is not a misspelling of a number.
-    if short.len() < 3 || a.bytes().any(|b| b.is_ascii_digit()) != b.bytes().any(|b| b.is_ascii_digit()) {
+    if short.len() < 3
+        || a.bytes().any(|b| b.is_ascii_digit()) != b.bytes().any(|b| b.is_ascii_digit())
+    {
         return 0.0;
     }
-    let abbreviation = if long.starts_with(short) && !NOT_SHORT.contains(&short) { 0.9 } else { 0.0 };
+    let abbreviation = if long.starts_with(short) && !NOT_SHORT.contains(&short) {
+        0.9
+    } else {
+        0.0
+    };
     // Far apart in length is far apart; spares the quadratic comparison, also of hostile names.
     if long.len() > 64 || long.len() > 2 * short.len() {
         return abbreviation;
@@ -247,17 +320,32 @@ mod tests {
         let words = |name: &str| Words::of(&Name::parse(name, Reading::default()));
         let misspelt = |a: &str, b: &str| words(a).misspelt(&words(b)).map(|found| found.score);
         for (a, b) in [
-            ("layers.0.self_attn.q_proj.weight", "layers.0.self_attn.q_porj.weight"),
-            ("layers.0.self_attn.q_proj.weight", "layers.0.self_atn.q_proj.weight"),
-            ("layers.0.post_attention_layernorm.weight", "layers.0.post_atention_layernrom.weight"),
+            (
+                "layers.0.self_attn.q_proj.weight",
+                "layers.0.self_attn.q_porj.weight",
+            ),
+            (
+                "layers.0.self_attn.q_proj.weight",
+                "layers.0.self_atn.q_proj.weight",
+            ),
+            (
+                "layers.0.post_attention_layernorm.weight",
+                "layers.0.post_atention_layernrom.weight",
+            ),
             ("0_post_attn", "0_postattn"),
             ("0_query_final", "0_queryafinal"),
         ] {
             assert!(misspelt(a, b).is_some_and(|score| score > 0.9), "{a} {b}");
         }
         for (a, b) in [
-            ("layers.0.self_attn.q_proj.weight", "layers.0.self_attn.k_prij.weight"),
-            ("layers.0.self_attn.k_prij.weight", "layers.0.self_attn.v_proj.weight"),
+            (
+                "layers.0.self_attn.q_proj.weight",
+                "layers.0.self_attn.k_prij.weight",
+            ),
+            (
+                "layers.0.self_attn.k_prij.weight",
+                "layers.0.self_attn.v_proj.weight",
+            ),
             ("wte.weight", "wpe.weight"),
             ("x.conv1", "x.conv2"),
             ("row_min", "row_max"),
@@ -280,8 +368,14 @@ mod tests {
             ("fc1_out", "fc2_out"),
             ("experts.1.x", "experts.2.x"),
             ("0_post_attn", "0_post_attn_norm"),
-            ("stages.1.blocks.0.down_proj.weight", "stages.1.downsample.0.weight"),
-            ("dec.blk.2.attn_v.weight", "decoder.block.2.layer.1.EncDecAttention.v.weight"),
+            (
+                "stages.1.blocks.0.down_proj.weight",
+                "stages.1.downsample.0.weight",
+            ),
+            (
+                "dec.blk.2.attn_v.weight",
+                "decoder.block.2.layer.1.EncDecAttention.v.weight",
+            ),
         ] {
             assert!(similarity(a, b) < 0.8, "{a} {b} {}", similarity(a, b));
         }

@@ -77,17 +77,27 @@ impl Sketch {
         if !values.iter().all(|x| x.is_finite()) {
             return values.iter().for_each(|x| self.insert(*x));
         }
-        let (mut sums, mut min, mut max) = ([[0.0; LANES]; 9], [f64::INFINITY; LANES], [f64::NEG_INFINITY; LANES]);
+        let (mut sums, mut min, mut max) = (
+            [[0.0; LANES]; 9],
+            [f64::INFINITY; LANES],
+            [f64::NEG_INFINITY; LANES],
+        );
         let (chunks, rest) = values.as_chunks::<LANES>();
         for chunk in chunks {
             for (lane, x) in chunk.iter().enumerate() {
-                terms(*x).into_iter().zip(&mut sums).for_each(|(term, sum)| sum[lane] += term);
+                terms(*x)
+                    .into_iter()
+                    .zip(&mut sums)
+                    .for_each(|(term, sum)| sum[lane] += term);
                 min[lane] = if *x < min[lane] { *x } else { min[lane] };
                 max[lane] = if *x > max[lane] { *x } else { max[lane] };
             }
         }
         self.finite += (chunks.len() * LANES) as u64;
-        self.sums.iter_mut().zip(sums).for_each(|(sum, lanes)| *sum += lanes.iter().sum::<f64>());
+        self.sums
+            .iter_mut()
+            .zip(sums)
+            .for_each(|(sum, lanes)| *sum += lanes.iter().sum::<f64>());
         self.min = min.into_iter().fold(self.min, f64::min);
         self.max = max.into_iter().fold(self.max, f64::max);
         rest.iter().for_each(|x| self.insert(*x));
@@ -104,7 +114,10 @@ impl Sketch {
         self.finite += 1;
         self.min = self.min.min(x);
         self.max = self.max.max(x);
-        self.sums.iter_mut().zip(terms(x)).for_each(|(sum, term)| *sum += term);
+        self.sums
+            .iter_mut()
+            .zip(terms(x))
+            .for_each(|(sum, term)| *sum += term);
     }
 
     pub fn elements(&self) -> u64 {
@@ -119,7 +132,11 @@ impl Sketch {
     /// How many times the variation by chance the two are apart: 0 is the same content, 1 and more is unrelated. `None` when they
     /// cannot be the same: another number of elements, another number of NaN or infinities.
     pub fn distance(&self, other: &Self) -> Option<f64> {
-        if self.elements != other.elements || self.finite != other.finite || self.nan != other.nan || self.infinite != other.infinite {
+        if self.elements != other.elements
+            || self.finite != other.finite
+            || self.nan != other.nan
+            || self.infinite != other.infinite
+        {
             return None;
         }
         if self.finite == 0 {
@@ -144,7 +161,9 @@ impl Sketch {
 
     /// Whether the extremes are the same up to rounding.
     pub fn same_extremes(&self, other: &Self) -> bool {
-        let scale = [self.min, self.max, other.min, other.max].into_iter().fold(0.0f64, |scale, x| scale.max(x.abs()));
+        let scale = [self.min, self.max, other.min, other.max]
+            .into_iter()
+            .fold(0.0f64, |scale, x| scale.max(x.abs()));
         let allowed = scale * SAME_EXTREME.max(4.0 * self.grain.max(other.grain));
         (self.min - other.min).abs() <= allowed && (self.max - other.max).abs() <= allowed
     }
@@ -155,7 +174,8 @@ impl Sketch {
 
     /// Both as one number from 0 to 1, for ranking.
     pub fn similarity(&self, other: &Self) -> f64 {
-        self.distance(other).map_or(0.0, |apart| 1.0 / (1.0 + apart))
+        self.distance(other)
+            .map_or(0.0, |apart| 1.0 / (1.0 + apart))
     }
 }
 
@@ -163,7 +183,17 @@ impl Sketch {
 fn terms(x: f64) -> [f64; 9] {
     let (size, square) = (x.abs(), x * x);
     let (root, fourth) = (size.sqrt(), square * square);
-    [x, size, root, root.copysign(x), square, square * x, fourth, fourth * square, fourth * fourth]
+    [
+        x,
+        size,
+        root,
+        root.copysign(x),
+        square,
+        square * x,
+        fourth,
+        fourth * square,
+        fourth * fourth,
+    ]
 }
 
 /// Half the distance between neighbouring values, relative to them.
@@ -186,15 +216,25 @@ mod tests {
     fn noise(seed: u64, count: usize) -> Vec<f32> {
         let mut state = seed;
         let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 40) as f32 / (1u64 << 24) as f32
         };
-        (0..count).map(|_| (0..12).map(|_| next()).sum::<f32>() - 6.0).collect()
+        (0..count)
+            .map(|_| (0..12).map(|_| next()).sum::<f32>() - 6.0)
+            .collect()
     }
 
     fn sketch(values: &[f32]) -> Sketch {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Sketch::of(&View::new(DType::F32, Shape::from([values.len() as u64]), bytes.into()).unwrap()).unwrap()
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        Sketch::of(
+            &View::new(DType::F32, Shape::from([values.len() as u64]), bytes.into()).unwrap(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -203,11 +243,16 @@ mod tests {
         let mut turned = values.clone();
         turned.reverse();
         assert!(sketch(&values).distance(&sketch(&turned)).unwrap() < 1e-6);
-        let rounded: Vec<f32> = values.iter().map(|x| f32::from_bits((x.to_bits() + 0x8000) & 0xffff_0000)).collect();
+        let rounded: Vec<f32> = values
+            .iter()
+            .map(|x| f32::from_bits((x.to_bits() + 0x8000) & 0xffff_0000))
+            .collect();
         let apart = sketch(&values).distance(&sketch(&rounded)).unwrap();
         assert!(apart < 0.05, "{apart}");
         for seed in 2..40 {
-            let apart = sketch(&values).distance(&sketch(&noise(seed, 10_000))).unwrap();
+            let apart = sketch(&values)
+                .distance(&sketch(&noise(seed, 10_000)))
+                .unwrap();
             assert!(apart > 0.3, "seed {seed}: {apart}");
         }
     }
@@ -215,17 +260,29 @@ mod tests {
     #[test]
     fn what_is_not_finite_is_counted() {
         let sketch = |values: &[f32]| sketch(values);
-        assert_eq!(sketch(&[f32::NAN, 1.0]).distance(&sketch(&[2.0, 1.0])), None);
-        assert_eq!(sketch(&[f32::NAN, 1.0]).distance(&sketch(&[1.0, f32::NAN])), Some(0.0));
-        assert_eq!(sketch(&[f32::INFINITY]).distance(&sketch(&[f32::NEG_INFINITY])), None);
+        assert_eq!(
+            sketch(&[f32::NAN, 1.0]).distance(&sketch(&[2.0, 1.0])),
+            None
+        );
+        assert_eq!(
+            sketch(&[f32::NAN, 1.0]).distance(&sketch(&[1.0, f32::NAN])),
+            Some(0.0)
+        );
+        assert_eq!(
+            sketch(&[f32::INFINITY]).distance(&sketch(&[f32::NEG_INFINITY])),
+            None
+        );
         assert_eq!(sketch(&[]).distance(&sketch(&[])), Some(0.0));
         assert!(!sketch(&[0.0; 100]).tells());
     }
 
     #[test]
     fn values_beyond_the_range_of_their_powers_still_have_a_sketch() {
-        let bytes: Vec<u8> = (0..16).flat_map(|n| (1e300 * f64::from(n)).to_le_bytes()).collect();
-        let sketch = Sketch::of(&View::new(DType::F64, Shape::from([16]), bytes.into()).unwrap()).unwrap();
+        let bytes: Vec<u8> = (0..16)
+            .flat_map(|n| (1e300 * f64::from(n)).to_le_bytes())
+            .collect();
+        let sketch =
+            Sketch::of(&View::new(DType::F64, Shape::from([16]), bytes.into()).unwrap()).unwrap();
         assert!(sketch.tells());
         assert_eq!(sketch.distance(&sketch), Some(0.0));
     }

@@ -16,19 +16,40 @@ const CUSTOM: usize = 2;
 
 pub(super) fn mark(board: &mut Board<'_, '_>) {
     // Names are only understood where shapes promise something.
-    let kinds: Vec<Option<Kind>> = (0..board.pairs.len()).map(|pair| kind(board, pair)).collect();
-    if kinds.iter().flatten().filter(|kind| **kind == Kind::Turned).count() < CUSTOM {
+    let kinds: Vec<Option<Kind>> = (0..board.pairs.len())
+        .map(|pair| kind(board, pair))
+        .collect();
+    if kinds
+        .iter()
+        .flatten()
+        .filter(|kind| **kind == Kind::Turned)
+        .count()
+        < CUSTOM
+    {
         return;
     }
-    let seen: Vec<Option<Matrix>> = kinds.into_iter().enumerate().map(|(pair, kind)| matrix(board, pair, kind?)).collect();
+    let seen: Vec<Option<Matrix>> = kinds
+        .into_iter()
+        .enumerate()
+        .map(|(pair, kind)| matrix(board, pair, kind?))
+        .collect();
     let written = |layered: bool| {
-        let count = |kind: Kind| seen.iter().flatten().filter(|matrix| matrix.layered == layered && matrix.kind == kind).count();
+        let count = |kind: Kind| {
+            seen.iter()
+                .flatten()
+                .filter(|matrix| matrix.layered == layered && matrix.kind == kind)
+                .count()
+        };
         [count(Kind::Turned), count(Kind::Plain)]
     };
     let custom = |[turned, plain]: [usize; 2]| turned >= CUSTOM && plain == 0;
     // Outside the layers few are left to tell: what holds in the layers holds there, unless it is seen not to.
     let (inside, outside) = (written(true), written(false));
-    let in_layers = if inside == [0, 0] { custom(outside) } else { custom(inside) };
+    let in_layers = if inside == [0, 0] {
+        custom(outside)
+    } else {
+        custom(inside)
+    };
     let elsewhere = in_layers && outside[1] == 0 || custom(outside);
     for (pair, matrix) in board.pairs.iter_mut().zip(seen) {
         pair.turned = match matrix {
@@ -48,7 +69,9 @@ struct Matrix {
     projects: bool,
 }
 
-const PROJECTIONS: [&str; 7] = ["attn_q", "attn_k", "attn_v", "attn_o", "mlp_gate", "mlp_up", "mlp_down"];
+const PROJECTIONS: [&str; 7] = [
+    "attn_q", "attn_k", "attn_v", "attn_o", "mlp_gate", "mlp_up", "mlp_down",
+];
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -60,9 +83,16 @@ enum Kind {
 /// How a pair of matrices is written, by its shapes.
 fn kind(board: &Board<'_, '_>, pair: usize) -> Option<Kind> {
     let pair = &board.pairs[pair];
-    let (&[r], &[c]) = (pair.reference.as_slice(), pair.candidate.as_slice()) else { return None };
-    let (reference, candidate) = (&board.items(REFERENCE)[r].shape, &board.items(CANDIDATE)[c].shape);
-    let (&[rows, columns], &[first, second]) = (reference.dims(), candidate.dims()) else { return None };
+    let (&[r], &[c]) = (pair.reference.as_slice(), pair.candidate.as_slice()) else {
+        return None;
+    };
+    let (reference, candidate) = (
+        &board.items(REFERENCE)[r].shape,
+        &board.items(CANDIDATE)[c].shape,
+    );
+    let (&[rows, columns], &[first, second]) = (reference.dims(), candidate.dims()) else {
+        return None;
+    };
     match [first, second] {
         _ if rows < 2 || columns < 2 => None,
         [a, b] if a == rows && b == columns && rows == columns => Some(Kind::Square),
@@ -75,13 +105,26 @@ fn kind(board: &Board<'_, '_>, pair: usize) -> Option<Kind> {
 /// What a pair says when it is a weight's; `None` when it says nothing.
 fn matrix(board: &Board<'_, '_>, pair: usize, kind: Kind) -> Option<Matrix> {
     let pair = &board.pairs[pair];
-    let names = [(REFERENCE, pair.reference[0]), (CANDIDATE, pair.candidate[0])];
+    let names = [
+        (REFERENCE, pair.reference[0]),
+        (CANDIDATE, pair.candidate[0]),
+    ];
     let names = names.map(|(side, item)| board.read_name(side, &board.items(side)[item].name));
-    let table = names.iter().any(|name| name.stage.is_some_and(|stage| stage.contains("embed") || stage == "lm_head"));
+    let table = names.iter().any(|name| {
+        name.stage
+            .is_some_and(|stage| stage.contains("embed") || stage == "lm_head")
+    });
     let weight = names.iter().any(|name| name.param == Some("weight"));
     let layered = names.iter().any(|name| name.layer.is_some());
-    let projects = names[0].stage == names[1].stage && names[0].stage.is_some_and(|stage| PROJECTIONS.contains(&stage));
-    (weight && !table).then_some(Matrix { kind, layered, projects })
+    let projects = names[0].stage == names[1].stage
+        && names[0]
+            .stage
+            .is_some_and(|stage| PROJECTIONS.contains(&stage));
+    (weight && !table).then_some(Matrix {
+        kind,
+        layered,
+        projects,
+    })
 }
 
 #[cfg(test)]
@@ -89,19 +132,33 @@ mod tests {
     use super::Turned::{self, No, Perhaps, Surely};
     use crate::{pairing::testing::*, settings::Rule};
 
-    const NAMES: [&str; 5] =
-        ["wte.weight", "h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight", "h.0.mlp.c_fc.weight", "pooler.dense.weight"];
+    const NAMES: [&str; 5] = [
+        "wte.weight",
+        "h.0.attn.c_attn.weight",
+        "h.0.attn.c_proj.weight",
+        "h.0.mlp.c_fc.weight",
+        "pooler.dense.weight",
+    ];
 
     fn turned(reference: [[u64; 2]; 5], candidate: [[u64; 2]; 5]) -> Vec<Turned> {
         let side = |dims: [[u64; 2]; 5]| {
             NAMES
                 .iter()
                 .zip(dims)
-                .fold(Source::new(), |source, (name, dims)| source.with(name, twinscope_tensor::DType::F32, &dims, Vec::new()))
+                .fold(Source::new(), |source, (name, dims)| {
+                    source.with(name, twinscope_tensor::DType::F32, &dims, Vec::new())
+                })
         };
-        let (_, pairing) = result(&settings(&[Rule::Exact]), &side(reference), &side(candidate));
+        let (_, pairing) = result(
+            &settings(&[Rule::Exact]),
+            &side(reference),
+            &side(candidate),
+        );
         let mut found = vec![No; NAMES.len()];
-        pairing.pairs.iter().for_each(|pair| found[pair.reference[0]] = pair.turned);
+        pairing
+            .pairs
+            .iter()
+            .for_each(|pair| found[pair.reference[0]] = pair.turned);
         found
     }
 

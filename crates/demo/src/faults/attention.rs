@@ -12,42 +12,54 @@ pub(super) const FAULTS: &[Fault] = &[
         "scores are not divided by the root of the head size",
         PROBS,
         &["softmax_scale"],
-        &[Break::Plan(|plan, scene| scene.of(plan).attention.scale = 1.0)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).attention.scale = 1.0
+        })],
     ),
     Fault::diverged(
         "attn_scale_dim",
         "scores are divided by the head size instead of its root",
         PROBS,
         &["softmax_scale"],
-        &[Break::Plan(|plan, scene| scene.of(plan).attention.scale = 1.0 / scene.spec.head_dim as f64)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).attention.scale = 1.0 / scene.spec.head_dim as f64
+        })],
     ),
     Fault::diverged(
         "mask_missing",
         "tokens see the future",
         PROBS,
         &["masked"],
-        &[Break::Plan(|plan, scene| scene.of(plan).attention.ahead = isize::MAX)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).attention.ahead = isize::MAX
+        })],
     ),
     Fault::diverged(
         "mask_off_by_one",
         "tokens see one position ahead",
         PROBS,
         &["masked"],
-        &[Break::Plan(|plan, scene| scene.of(plan).attention.ahead = 1)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).attention.ahead = 1
+        })],
     ),
     Fault::diverged(
         "mask_excludes_self",
         "tokens do not see themselves",
         PROBS,
         &["masked"],
-        &[Break::Plan(|plan, scene| scene.of(plan).attention.ahead = -1)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).attention.ahead = -1
+        })],
     ),
     Fault::diverged(
         "sliding_window",
         "tokens see four positions back at most",
         PROBS,
         &["masked"],
-        &[Break::Plan(|plan, scene| scene.of(plan).attention.window = Some(4))],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).attention.window = Some(4)
+        })],
     )
     .needs(&[Need::Positions]),
     Fault::diverged(
@@ -55,7 +67,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "scores are capped at 2 by a tanh",
         PROBS,
         &["function"],
-        &[Break::Plan(|plan, scene| scene.of(plan).attention.cap = Some(2.0))],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).attention.cap = Some(2.0)
+        })],
     ),
     Fault::diverged(
         "gqa_tiled",
@@ -73,7 +87,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "value heads are tiled over the query heads instead of repeated",
         MIXED,
         &["localized"],
-        &[Break::Plan(|plan, scene| scene.of(plan).attention.values = Grouping::Tiled)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).attention.values = Grouping::Tiled
+        })],
     )
     .needs(&[Need::Grouped]),
     Fault::diverged(
@@ -81,7 +97,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the scores are those of the keys for the queries",
         PROBS,
         &["swapped"],
-        &[Break::Plan(|plan, scene| scene.of(plan).scores_swapped = true)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).scores_swapped = true
+        })],
     )
     .needs(&[Need::Gpt2]),
     Fault::diverged(
@@ -89,14 +107,18 @@ pub(super) const FAULTS: &[Fault] = &[
         "queries and keys of the probabilities are exchanged",
         PROBS,
         &["transposed"],
-        &[Break::Output("attn_probs", |probs, _| *probs = probs.swap_axes(2, 3))],
+        &[Break::Output("attn_probs", |probs, _| {
+            *probs = probs.swap_axes(2, 3)
+        })],
     ),
     Fault::diverged(
         "attn_dropout",
         "dropout of the probabilities was left on, p = 0.2",
         PROBS,
         &["dropout"],
-        &[Break::Output("attn_probs", |probs, scene| *probs = super::transform::dropped_out(probs, 0.2, scene.spec.seed))],
+        &[Break::Output("attn_probs", |probs, scene| {
+            *probs = super::transform::dropped_out(probs, 0.2, scene.spec.seed)
+        })],
     ),
     Fault::diverged(
         "attn_blind_row",
@@ -113,7 +135,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "heads are joined without moving them back behind the positions",
         MIXED,
         &["permuted", "transposed"],
-        &[Break::Plan(|plan, scene| scene.of(plan).heads_moved_back = false)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).heads_moved_back = false
+        })],
     )
     .needs(&[Need::Heads]),
     Fault::diverged(

@@ -4,7 +4,10 @@ use super::{Break, Fault, Need, Place};
 use crate::forward::Recorded;
 
 fn at(records: &[Recorded], name: &str) -> usize {
-    records.iter().position(|record| record.name == name).unwrap_or_else(|| panic!("`{name}` is not recorded"))
+    records
+        .iter()
+        .position(|record| record.name == name)
+        .unwrap_or_else(|| panic!("`{name}` is not recorded"))
 }
 
 pub(super) const FAULTS: &[Fault] = &[
@@ -15,7 +18,11 @@ pub(super) const FAULTS: &[Fault] = &[
         &["wrong_tensor"],
         &[Break::Records(|records, scene| {
             for layer in (0..scene.spec.layers).rev() {
-                let input = if layer == 0 { "embed".to_owned() } else { format!("{}_layer_out", layer - 1) };
+                let input = if layer == 0 {
+                    "embed".to_owned()
+                } else {
+                    format!("{}_layer_out", layer - 1)
+                };
                 let input = records[at(records, &input)].array.clone();
                 let output = at(records, &format!("{layer}_layer_out"));
                 records[output].array = input;
@@ -28,7 +35,9 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::FirstLayer("post_mlp"),
         &["wrong_tensor"],
         &[Break::Records(|records, scene| {
-            let last = records[at(records, &format!("{}_post_mlp", scene.spec.layers - 1))].array.clone();
+            let last = records[at(records, &format!("{}_post_mlp", scene.spec.layers - 1))]
+                .array
+                .clone();
             for layer in 0..scene.spec.layers {
                 let place = at(records, &format!("{layer}_post_mlp"));
                 records[place].array = last.clone();
@@ -42,7 +51,10 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Stage("gate"),
         &["swapped"],
         &[Break::Records(|records, scene| {
-            let (gate, up) = (at(records, &format!("{}_gate", scene.layer)), at(records, &format!("{}_up", scene.layer)));
+            let (gate, up) = (
+                at(records, &format!("{}_gate", scene.layer)),
+                at(records, &format!("{}_up", scene.layer)),
+            );
             let array = records[gate].array.clone();
             records[gate].array = std::mem::replace(&mut records[up].array, array);
         })],

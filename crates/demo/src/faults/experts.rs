@@ -5,7 +5,9 @@ use super::{Break, Fault, Need, Place};
 /// The best expert that was not chosen, and how far behind the last chosen one it is.
 fn runner_up(scores: &[f64], chosen: &[f64]) -> (usize, f64) {
     let taken = |expert: &usize| chosen.iter().any(|id| *id as usize == *expert);
-    let next = (0..scores.len()).filter(|expert| !taken(expert)).max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
+    let next = (0..scores.len())
+        .filter(|expert| !taken(expert))
+        .max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
     let next = next.expect("there are more experts than are chosen");
     let last = chosen.last().map_or(f64::NAN, |id| scores[*id as usize]);
     (next, last - scores[next])

@@ -10,12 +10,22 @@ const ACT: Place = Place::Stage("act");
 const MLP: Place = Place::Stage("post_mlp");
 const LOGITS: Place = Place::Whole("logits");
 
-const fn activation(name: &'static str, about: &'static str, need: &'static [Need], breaks: &'static [Break]) -> Fault {
+const fn activation(
+    name: &'static str,
+    about: &'static str,
+    need: &'static [Need],
+    breaks: &'static [Break],
+) -> Fault {
     Fault::diverged(name, about, ACT, &["function"], breaks).needs(need)
 }
 
 /// The positions of the feed-forward's output in another order.
-const fn tokens(name: &'static str, about: &'static str, kinds: &'static [&'static str], breaks: &'static [Break]) -> Fault {
+const fn tokens(
+    name: &'static str,
+    about: &'static str,
+    kinds: &'static [&'static str],
+    breaks: &'static [Break],
+) -> Fault {
     Fault::diverged(name, about, MLP, kinds, breaks).needs(&[Need::Positions])
 }
 
@@ -25,7 +35,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "gate and up have each other's weights",
         Place::Stage("gate"),
         &["swapped"],
-        &[Break::Weights(|weights, scene| weights.swap(scene.layer, "gate", "up"))],
+        &[Break::Weights(|weights, scene| {
+            weights.swap(scene.layer, "gate", "up")
+        })],
     )
     .loaded("gate", &["swapped"])
     .needs(&[Need::Gated]),
@@ -34,7 +46,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the fused gate and up are taken apart channel by channel instead of half by half",
         Place::Stage("gate"),
         &["permuted"],
-        &[Break::Plan(|plan, scene| scene.of(plan).gate_up_interleaved = true)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).gate_up_interleaved = true
+        })],
     )
     .needs(&[Need::Gated]),
     Fault::diverged(
@@ -84,7 +98,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "act_gelu_quick",
         "quick gelu, x * sigmoid(1.702 x), instead of the tanh form",
         &[Need::Gpt2],
-        &[Break::Plan(|plan, scene| scene.of(plan).activation = Activation::GeluQuick)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).activation = Activation::GeluQuick
+        })],
     ),
     activation(
         "act_silu_for_gelu",
@@ -99,7 +115,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "no activation at all",
         ACT,
         &["function", "wrong_tensor"],
-        &[Break::Plan(|plan, scene| scene.of(plan).activation = Activation::Identity)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).activation = Activation::Identity
+        })],
     )
     .needs(&[Need::Dense]),
     Fault::diverged(
@@ -127,7 +145,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the feed-forward's output has the wrong sign",
         MLP,
         &["negated", "scale"],
-        &[Break::Output("post_mlp", |out, _| *out = out.map(|value| -value))],
+        &[Break::Output("post_mlp", |out, _| {
+            *out = out.map(|value| -value)
+        })],
     ),
     tokens(
         "tokens_shifted",
@@ -141,25 +161,36 @@ pub(super) const FAULTS: &[Fault] = &[
         "tokens_shuffled",
         "positions of the feed-forward's output are shuffled",
         &["permuted"],
-        &[Break::Output("post_mlp", |out, scene| *out = out.select(1, &Random::new(scene.spec.seed, "tokens").shuffled(out.shape[1])))],
+        &[Break::Output("post_mlp", |out, scene| {
+            *out = out.select(
+                1,
+                &Random::new(scene.spec.seed, "tokens").shuffled(out.shape[1]),
+            )
+        })],
     ),
     tokens(
         "tokens_reversed",
         "positions of the feed-forward's output come last first",
         &["permuted"],
-        &[Break::Output("post_mlp", |out, _| *out = out.select(1, &(0..out.shape[1]).rev().collect::<Vec<_>>()))],
+        &[Break::Output("post_mlp", |out, _| {
+            *out = out.select(1, &(0..out.shape[1]).rev().collect::<Vec<_>>())
+        })],
     ),
     tokens(
         "tokens_zigzag",
         "positions of the feed-forward's output are in the order of a ring of ranks",
         &["permuted"],
-        &[Break::Output("post_mlp", |out, _| *out = out.select(1, &zigzag(out.shape[1])))],
+        &[Break::Output("post_mlp", |out, _| {
+            *out = out.select(1, &zigzag(out.shape[1]))
+        })],
     ),
     tokens(
         "last_token_only",
         "the feed-forward is computed for the last position only, the others are zero",
         &["localized"],
-        &[Break::Output("post_mlp", |out, _| (0..out.shape[1] - 1).for_each(|at| in_slice(out, 1, at, |_| 0.0)))],
+        &[Break::Output("post_mlp", |out, _| {
+            (0..out.shape[1] - 1).for_each(|at| in_slice(out, 1, at, |_| 0.0))
+        })],
     ),
     Fault::diverged(
         "token_wrong",
@@ -192,7 +223,9 @@ pub(super) const FAULTS: &[Fault] = &[
         &["localized"],
         &[Break::Output("post_mlp", |out, _| {
             let width = out.width();
-            (1..4).for_each(|token| out.values[token * width + width / 4..token * width + width / 2].fill(0.0));
+            (1..4).for_each(|token| {
+                out.values[token * width + width / 4..token * width + width / 2].fill(0.0)
+            });
         })],
     )
     .needs(&[Need::Positions]),
@@ -219,7 +252,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the feed-forward's output is still the one of the layer before",
         MLP,
         &["wrong_tensor"],
-        &[Break::Output("post_mlp", |out, scene| *out = scene.stage(scene.layer - 1, "post_mlp").clone())],
+        &[Break::Output("post_mlp", |out, scene| {
+            *out = scene.stage(scene.layer - 1, "post_mlp").clone()
+        })],
     )
     .needs(&[Need::LayerBefore]),
     Fault::diverged(
@@ -241,7 +276,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "logits are one position late",
         LOGITS,
         &["shifted"],
-        &[Break::Output("logits", |out, _| *out = out.select(1, &rolled(out.shape[1], 1)))],
+        &[Break::Output("logits", |out, _| {
+            *out = out.select(1, &rolled(out.shape[1], 1))
+        })],
     )
     .needs(&[Need::Positions]),
     Fault {
@@ -251,7 +288,9 @@ pub(super) const FAULTS: &[Fault] = &[
             "only the last position's logits are there",
             LOGITS,
             &[],
-            &[Break::Output("logits", |out, _| *out = out.select(1, &[out.shape[1] - 1]))],
+            &[Break::Output("logits", |out, _| {
+                *out = out.select(1, &[out.shape[1] - 1])
+            })],
         )
         .needs(&[Need::Positions])
     },

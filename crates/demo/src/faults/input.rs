@@ -44,7 +44,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "embeddings are multiplied by the root of the hidden size",
         Place::Whole("embed"),
         &["scale"],
-        &[Break::Plan(|plan, scene| plan.embed_scale = (scene.spec.hidden as f64).sqrt())],
+        &[Break::Plan(|plan, scene| {
+            plan.embed_scale = (scene.spec.hidden as f64).sqrt()
+        })],
     )
     .needs(&[Need::Rope]),
     Fault::diverged(
@@ -52,7 +54,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "token embeddings are multiplied by the root of the hidden size, positions are not",
         Place::Whole("token_embed"),
         &["scale"],
-        &[Break::Plan(|plan, scene| plan.embed_scale = (scene.spec.hidden as f64).sqrt())],
+        &[Break::Plan(|plan, scene| {
+            plan.embed_scale = (scene.spec.hidden as f64).sqrt()
+        })],
     )
     .needs(&[Need::Gpt2]),
     Fault::diverged(
@@ -68,7 +72,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "learned positions are looked up but not added",
         Place::Whole("embed"),
         &["missing_term", "wrong_tensor"],
-        &[Break::Output("embed", |embed, scene| *embed = scene.whole("token_embed").clone())],
+        &[Break::Output("embed", |embed, scene| {
+            *embed = scene.whole("token_embed").clone()
+        })],
     )
     .needs(&[Need::Gpt2]),
 ];

@@ -101,7 +101,12 @@ impl Scene<'_> {
     }
 
     pub(crate) fn whole(&self, name: &str) -> &Array {
-        &self.records.iter().find(|record| record.name == name).unwrap_or_else(|| panic!("`{name}` is not recorded yet")).array
+        &self
+            .records
+            .iter()
+            .find(|record| record.name == name)
+            .unwrap_or_else(|| panic!("`{name}` is not recorded yet"))
+            .array
     }
 
     /// The layer's plan.
@@ -152,7 +157,18 @@ impl Fault {
         breaks: &'static [Break],
     ) -> Self {
         let outcome = Outcome::Diverged;
-        Self { name, about, outcome, place, kinds, loaded: None, again: None, breaks, needs: &[], scene: None }
+        Self {
+            name,
+            about,
+            outcome,
+            place,
+            kinds,
+            loaded: None,
+            again: None,
+            breaks,
+            needs: &[],
+            scene: None,
+        }
     }
 
     const fn harmless(
@@ -162,7 +178,11 @@ impl Fault {
         kinds: &'static [&'static str],
         breaks: &'static [Break],
     ) -> Self {
-        Self { outcome: Outcome::Harmless, again: Some(again), ..Self::diverged(name, about, place, kinds, breaks) }
+        Self {
+            outcome: Outcome::Harmless,
+            again: Some(again),
+            ..Self::diverged(name, about, place, kinds, breaks)
+        }
     }
 
     const fn misrecorded(
@@ -172,11 +192,17 @@ impl Fault {
         kinds: &'static [&'static str],
         breaks: &'static [Break],
     ) -> Self {
-        Self { outcome: Outcome::Misrecorded, ..Self::diverged(name, about, place, kinds, breaks) }
+        Self {
+            outcome: Outcome::Misrecorded,
+            ..Self::diverged(name, about, place, kinds, breaks)
+        }
     }
 
     const fn benign(name: &'static str, about: &'static str, breaks: &'static [Break]) -> Self {
-        Self { outcome: Outcome::Benign, ..Self::diverged(name, about, Place::Whole("logits"), &[], breaks) }
+        Self {
+            outcome: Outcome::Benign,
+            ..Self::diverged(name, about, Place::Whole("logits"), &[], breaks)
+        }
     }
 
     const fn needs(self, needs: &'static [Need]) -> Self {
@@ -184,11 +210,17 @@ impl Fault {
     }
 
     const fn loaded(self, key: &'static str, kinds: &'static [&'static str]) -> Self {
-        Self { loaded: Some((key, kinds)), ..self }
+        Self {
+            loaded: Some((key, kinds)),
+            ..self
+        }
     }
 
     const fn scene(self, scene: fn(&mut Spec, usize)) -> Self {
-        Self { scene: Some(scene), ..self }
+        Self {
+            scene: Some(scene),
+            ..self
+        }
     }
 
     /// The fault of that name.
@@ -198,10 +230,14 @@ impl Fault {
 
     /// The tensor where it shows first, planted in this layer. A benign one shows nowhere; then this is the end of the run.
     pub fn first(&self, spec: &Spec, layer: usize) -> String {
-        let weight = self.loaded.filter(|_| spec.record == Record::Full).and_then(|(key, _)| {
-            // Keys and values lie in the same weight as the queries where they are fused.
-            weight_name(spec.model, Some(layer), key).or_else(|| weight_name(spec.model, Some(layer), "q"))
-        });
+        let weight = self
+            .loaded
+            .filter(|_| spec.record == Record::Full)
+            .and_then(|(key, _)| {
+                // Keys and values lie in the same weight as the queries where they are fused.
+                weight_name(spec.model, Some(layer), key)
+                    .or_else(|| weight_name(spec.model, Some(layer), "q"))
+            });
         weight.unwrap_or_else(|| self.place.name(spec, layer))
     }
 
@@ -221,12 +257,29 @@ impl Fault {
     /// Whether it can be planted there, and if not, what it needs.
     pub fn check(&self, spec: &Spec, layer: usize) -> Result<(), SpecError> {
         let missing = self.needs.iter().find(|need| !need.met(spec, layer));
-        missing.map_or(Ok(()), |need| Err(SpecError::NotHere { fault: self.name, need: need.words() }))
+        missing.map_or(Ok(()), |need| {
+            Err(SpecError::NotHere {
+                fault: self.name,
+                need: need.words(),
+            })
+        })
     }
 
     /// The models it can be planted in, all else as it is.
     pub fn models(&self, spec: &Spec, layer: usize) -> Vec<Model> {
-        Model::ALL.into_iter().filter(|model| self.check(&Spec { model: *model, ..spec.clone() }, layer).is_ok()).collect()
+        Model::ALL
+            .into_iter()
+            .filter(|model| {
+                self.check(
+                    &Spec {
+                        model: *model,
+                        ..spec.clone()
+                    },
+                    layer,
+                )
+                .is_ok()
+            })
+            .collect()
     }
 
     /// Makes the model, on both sides, one in which the fault can show.

@@ -38,7 +38,9 @@ impl Need {
             Self::Rope | Self::RmsNorm => spec.model != Model::Gpt2,
             Self::Gated => spec.model == Model::Llama,
             Self::Gpt2 => spec.model == Model::Gpt2,
-            Self::Experts => spec.model == Model::Moe && spec.experts > spec.top_k && spec.experts > 1,
+            Self::Experts => {
+                spec.model == Model::Moe && spec.experts > spec.top_k && spec.experts > 1
+            }
             Self::Dense => spec.model != Model::Moe,
             Self::Grouped => spec.key_heads() > 1 && spec.heads > spec.key_heads(),
             Self::Heads => spec.heads > 1,
@@ -47,7 +49,10 @@ impl Need {
             Self::Wide => matches!(spec.dtype, DType::F32 | DType::F64),
             Self::Range => spec.dtype != DType::F16,
             Self::TwoRanks => {
-                spec.model == Model::Llama && [spec.heads, spec.key_heads(), spec.inner].iter().all(|size| size.is_multiple_of(2))
+                spec.model == Model::Llama
+                    && [spec.heads, spec.key_heads(), spec.inner]
+                        .iter()
+                        .all(|size| size.is_multiple_of(2))
             }
             Self::LayerBefore => layer > 0,
             Self::Batch => spec.batch > 1,

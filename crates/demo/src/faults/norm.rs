@@ -27,7 +27,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the norm multiplies by one plus its weight",
         NORM,
         &["channel_scale"],
-        &[Break::Plan(|plan, scene| scene.of(plan).norm1.gain = Gain::OnePlusWeight)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).norm1.gain = Gain::OnePlusWeight
+        })],
     )
     .needs(&[Need::RmsNorm]),
     Fault::diverged(
@@ -35,7 +37,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the norm's weight is not used",
         NORM,
         &["channel_scale"],
-        &[Break::Plan(|plan, scene| scene.of(plan).norm1.gain = Gain::None)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).norm1.gain = Gain::None
+        })],
     )
     .needs(&[Need::RmsNorm]),
     Fault::diverged(
@@ -44,7 +48,8 @@ pub(super) const FAULTS: &[Fault] = &[
         NORM,
         &["channel_scale"],
         &[Break::Weights(|weights, scene| {
-            *weights.get_mut(Some(scene.layer), "norm1") = weights.get(Some(scene.layer - 1), "norm1").clone();
+            *weights.get_mut(Some(scene.layer), "norm1") =
+                weights.get(Some(scene.layer - 1), "norm1").clone();
         })],
     )
     .loaded("norm1", &["wrong_tensor"])
@@ -54,7 +59,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "a LayerNorm stands where an RMSNorm belongs",
         NORM,
         &["row_affine", "low_rank"],
-        &[Break::Plan(|plan, scene| scene.of(plan).norm1.centred = true)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).norm1.centred = true
+        })],
     )
     .needs(&[Need::RmsNorm]),
     Fault::diverged(
@@ -62,7 +69,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "an RMSNorm stands where a LayerNorm belongs",
         NORM,
         &["row_affine", "low_rank"],
-        &[Break::Plan(|plan, scene| scene.of(plan).norm1.centred = false)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).norm1.centred = false
+        })],
     )
     .needs(&[Need::Gpt2]),
     Fault::diverged(
@@ -79,7 +88,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the norm before the feed-forward reads the layer's input",
         Place::Stage("pre_mlp"),
         &[],
-        &[Break::Plan(|plan, scene| scene.of(plan).norm2_reads = NormInput::LayerInput)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).norm2_reads = NormInput::LayerInput
+        })],
     ),
     Fault::diverged(
         "final_norm_missing",

@@ -13,7 +13,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the softmax is computed in bf16",
         Place::Stage("attn_probs"),
         ROUNDED,
-        &[Break::Output("attn_probs", |out, _| *out = out.map(|value| round(DType::Bf16, value)))],
+        &[Break::Output("attn_probs", |out, _| {
+            *out = out.map(|value| round(DType::Bf16, value))
+        })],
     )
     .needs(&[Need::Wide]),
     Fault::diverged(
@@ -21,7 +23,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the attention's output goes through bf16",
         Place::Stage("post_attn_pre_resid"),
         ROUNDED,
-        &[Break::Output("post_attn_pre_resid", |out, _| *out = out.map(|value| round(DType::Bf16, value)))],
+        &[Break::Output("post_attn_pre_resid", |out, _| {
+            *out = out.map(|value| round(DType::Bf16, value))
+        })],
     )
     .needs(&[Need::Wide]),
     Fault::diverged(
@@ -29,7 +33,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the feed-forward's output goes through f16",
         MLP,
         ROUNDED,
-        &[Break::Output("post_mlp", |out, _| *out = out.map(|value| round(DType::F16, value)))],
+        &[Break::Output("post_mlp", |out, _| {
+            *out = out.map(|value| round(DType::F16, value))
+        })],
     )
     .needs(&[Need::Wide]),
     Fault::diverged(
@@ -37,21 +43,27 @@ pub(super) const FAULTS: &[Fault] = &[
         "the feed-forward's output goes through fp8 (e4m3)",
         MLP,
         ROUNDED,
-        &[Break::Output("post_mlp", |out, _| *out = out.map(|value| round(DType::F8E4M3Fn, value)))],
+        &[Break::Output("post_mlp", |out, _| {
+            *out = out.map(|value| round(DType::F8E4M3Fn, value))
+        })],
     ),
     Fault::diverged(
         "mlp_fp8_e5m2",
         "the feed-forward's output goes through fp8 (e5m2)",
         MLP,
         ROUNDED,
-        &[Break::Output("post_mlp", |out, _| *out = out.map(|value| round(DType::F8E5M2, value)))],
+        &[Break::Output("post_mlp", |out, _| {
+            *out = out.map(|value| round(DType::F8E5M2, value))
+        })],
     ),
     Fault::diverged(
         "mlp_int8",
         "the feed-forward's output is quantised to 8 bits, one scale a token",
         MLP,
         &["quantized"],
-        &[Break::Output("post_mlp", |out, _| *out = quantized(out, out.width(), 127.0))],
+        &[Break::Output("post_mlp", |out, _| {
+            *out = quantized(out, out.width(), 127.0)
+        })],
     )
     .needs(&[Need::Wide]),
     Fault::diverged(
@@ -59,21 +71,27 @@ pub(super) const FAULTS: &[Fault] = &[
         "the feed-forward's output is quantised to 4 bits in blocks of 16",
         MLP,
         &["quantized"],
-        &[Break::Output("post_mlp", |out, _| *out = quantized(out, 16, 7.0))],
+        &[Break::Output("post_mlp", |out, _| {
+            *out = quantized(out, 16, 7.0)
+        })],
     ),
     Fault::diverged(
         "clipped",
         "the feed-forward's output is clamped to 0.75",
         MLP,
         &["clipped"],
-        &[Break::Output("post_mlp", |out, _| *out = out.map(|value| value.clamp(-0.75, 0.75)))],
+        &[Break::Output("post_mlp", |out, _| {
+            *out = out.map(|value| value.clamp(-0.75, 0.75))
+        })],
     ),
     Fault::diverged(
         "clipped_fp8",
         "an outlier channel saturates at the largest fp8, 448",
         MLP,
         &["clipped"],
-        &[Break::Output("post_mlp", |out, _| *out = out.map(|value| value.clamp(-448.0, 448.0)))],
+        &[Break::Output("post_mlp", |out, _| {
+            *out = out.map(|value| value.clamp(-448.0, 448.0))
+        })],
     )
     .scene(|spec, layer| spec.outlier = Some((layer, 1000.0))),
     Fault::diverged(
@@ -81,7 +99,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "an outlier channel saturates at the largest f16, 65504",
         MLP,
         &["clipped"],
-        &[Break::Output("post_mlp", |out, _| *out = out.map(|value| value.clamp(-65504.0, 65504.0)))],
+        &[Break::Output("post_mlp", |out, _| {
+            *out = out.map(|value| value.clamp(-65504.0, 65504.0))
+        })],
     )
     .needs(&[Need::Range])
     .scene(|spec, layer| spec.outlier = Some((layer, 150_000.0))),
@@ -91,7 +111,13 @@ pub(super) const FAULTS: &[Fault] = &[
         MLP,
         &["nonfinite"],
         &[Break::Output("post_mlp", |out, _| {
-            *out = out.map(|value| if value.abs() > 65504.0 { f64::INFINITY.copysign(value) } else { value });
+            *out = out.map(|value| {
+                if value.abs() > 65504.0 {
+                    f64::INFINITY.copysign(value)
+                } else {
+                    value
+                }
+            });
         })],
     )
     .needs(&[Need::Range])

@@ -59,7 +59,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the output's weight was loaded transposed",
         OUT,
         &[],
-        &[Break::Weights(|weights, scene| weights.change(scene.layer, "o", |weight| weight.swap_axes(0, 1)))],
+        &[Break::Weights(|weights, scene| {
+            weights.change(scene.layer, "o", |weight| weight.swap_axes(0, 1))
+        })],
     )
     .loaded("o", &["transposed"])
     .needs(&[Need::Square]),
@@ -69,7 +71,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the output's weight is used as [in, out] although it is [out, in]",
         OUT,
         &[],
-        &[Break::Plan(|plan, scene| scene.of(plan).o.transposed = true)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).o.transposed = true
+        })],
     )
     .needs(&[Need::Square]),
     Fault::diverged(
@@ -77,7 +81,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the fused projection is read head by head instead of block by block",
         Place::Stage("query"),
         &["permuted", "wrong_tensor", "swapped", "localized"],
-        &[Break::Plan(|plan, scene| scene.of(plan).packing = Packing::HeadByHead)],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).packing = Packing::HeadByHead
+        })],
     )
     .needs(&[Need::Gpt2, Need::Heads]),
     Fault::diverged(
@@ -85,7 +91,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the fused projection is read as keys, queries, values",
         Place::Stage("query"),
         &["swapped"],
-        &[Break::Plan(|plan, scene| scene.of(plan).packing = Packing::Blocks([1, 0, 2]))],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).packing = Packing::Blocks([1, 0, 2])
+        })],
     )
     .needs(&[Need::Gpt2]),
     Fault::diverged(
@@ -93,7 +101,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the fused projection is read as queries, values, keys",
         Place::Stage("key"),
         &["swapped"],
-        &[Break::Plan(|plan, scene| scene.of(plan).packing = Packing::Blocks([0, 2, 1]))],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).packing = Packing::Blocks([0, 2, 1])
+        })],
     )
     .needs(&[Need::Gpt2]),
     Fault::diverged(
@@ -116,7 +126,12 @@ pub(super) const FAULTS: &[Fault] = &[
         &[Break::Weights(|weights, scene| {
             let mut order: Vec<usize> = (0..scene.spec.heads).collect();
             order.swap(0, scene.spec.heads - 1);
-            rows(weights, scene.layer, "q", &heads_in_order(&order, scene.spec.head_dim));
+            rows(
+                weights,
+                scene.layer,
+                "q",
+                &heads_in_order(&order, scene.spec.head_dim),
+            );
         })],
     )
     .loaded("q", &["permuted"])
@@ -128,7 +143,12 @@ pub(super) const FAULTS: &[Fault] = &[
         SWAPPED_HEADS,
         &[Break::Weights(|weights, scene| {
             let order: Vec<usize> = (0..scene.spec.heads).rev().collect();
-            rows(weights, scene.layer, "q", &heads_in_order(&order, scene.spec.head_dim));
+            rows(
+                weights,
+                scene.layer,
+                "q",
+                &heads_in_order(&order, scene.spec.head_dim),
+            );
         })],
     )
     .loaded("q", &["permuted"])
@@ -140,8 +160,18 @@ pub(super) const FAULTS: &[Fault] = &[
         &["permuted"],
         &[Break::Weights(|weights, scene| {
             let order = interleaved(scene.spec.head_dim);
-            rows(weights, scene.layer, "q", &in_every_head(scene.spec.heads, &order));
-            rows(weights, scene.layer, "k", &in_every_head(scene.spec.key_heads(), &order));
+            rows(
+                weights,
+                scene.layer,
+                "q",
+                &in_every_head(scene.spec.heads, &order),
+            );
+            rows(
+                weights,
+                scene.layer,
+                "k",
+                &in_every_head(scene.spec.key_heads(), &order),
+            );
         })],
     )
     .loaded("q", &["permuted"])
@@ -151,7 +181,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "dropout was left on, p = 0.1",
         OUT,
         &["dropout"],
-        &[Break::Output("post_attn_pre_resid", |out, scene| *out = super::transform::dropped_out(out, 0.1, scene.spec.seed))],
+        &[Break::Output("post_attn_pre_resid", |out, scene| {
+            *out = super::transform::dropped_out(out, 0.1, scene.spec.seed)
+        })],
     ),
     // One rank's part of a sum is a tensor like any other.
     Fault::diverged(
@@ -159,14 +191,19 @@ pub(super) const FAULTS: &[Fault] = &[
         "the output is one rank's part of the sum; the other rank is not recorded",
         OUT,
         &[],
-        &[Break::Plan(|plan, scene| scene.of(plan).o.part = Some((0, 2)))],
+        &[Break::Plan(|plan, scene| {
+            scene.of(plan).o.part = Some((0, 2))
+        })],
     ),
     Fault::diverged(
         "all_reduce_missing_ranks",
         "the output is each rank's part of the sum; both ranks are recorded",
         OUT,
         &["partial_sum"],
-        &[Break::Spec(|spec| (spec.ranks, spec.tp) = (2, 2)), Break::Plan(|plan, scene| scene.of(plan).o.part = Some((scene.rank, 2)))],
+        &[
+            Break::Spec(|spec| (spec.ranks, spec.tp) = (2, 2)),
+            Break::Plan(|plan, scene| scene.of(plan).o.part = Some((scene.rank, 2))),
+        ],
     )
     .needs(&[Need::TwoRanks]),
     Fault::diverged(
@@ -190,7 +227,9 @@ pub(super) const FAULTS: &[Fault] = &[
             for (row, x) in out.rows_mut().zip(x.rows()) {
                 for (down, up) in down.chunks(x.len()).zip(up.chunks(row.len())) {
                     let inner: f64 = x.iter().zip(down).map(|(x, down)| x * down).sum();
-                    row.iter_mut().zip(up).for_each(|(value, up)| *value += size * inner * up);
+                    row.iter_mut()
+                        .zip(up)
+                        .for_each(|(value, up)| *value += size * inner * up);
                 }
             }
         })],
@@ -201,7 +240,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the output's weight was quantised to 8 bits in blocks of 32",
         OUT,
         &[],
-        &[Break::Weights(|weights, scene| weights.change(scene.layer, "o", |weight| quantized(weight, 32, 127.0)))],
+        &[Break::Weights(|weights, scene| {
+            weights.change(scene.layer, "o", |weight| quantized(weight, 32, 127.0))
+        })],
     )
     .loaded("o", &["quantized"])
     .needs(&[Need::Wide]),
@@ -210,7 +251,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the output's weight was quantised to 4 bits in blocks of 16",
         OUT,
         &[],
-        &[Break::Weights(|weights, scene| weights.change(scene.layer, "o", |weight| quantized(weight, 16, 7.0)))],
+        &[Break::Weights(|weights, scene| {
+            weights.change(scene.layer, "o", |weight| quantized(weight, 16, 7.0))
+        })],
     )
     .loaded("o", &["quantized"]),
     // As above.
@@ -220,7 +263,9 @@ pub(super) const FAULTS: &[Fault] = &[
         OUT,
         &[],
         &[Break::Weights(|weights, scene| {
-            weights.change(scene.layer, "o", |weight| weight.map(|value| half::bf16::from_f64(value).to_f64()));
+            weights.change(scene.layer, "o", |weight| {
+                weight.map(|value| half::bf16::from_f64(value).to_f64())
+            });
         })],
     )
     .loaded("o", &["rounded"])

@@ -13,7 +13,10 @@ const ROTATED: &[&str] = &["rotated"];
 /// Changes the rope of queries and keys alike.
 fn both(plan: &mut Plan, layer: usize, of: impl Fn(&mut Rope)) {
     let layer = &mut plan.layers[layer];
-    [&mut layer.rope_q, &mut layer.rope_k].into_iter().flatten().for_each(of);
+    [&mut layer.rope_q, &mut layer.rope_k]
+        .into_iter()
+        .flatten()
+        .for_each(of);
 }
 
 const fn rope(name: &'static str, about: &'static str, breaks: &'static [Break]) -> Fault {
@@ -28,7 +31,13 @@ pub(super) const FAULTS: &[Fault] = &[
             both(plan, scene.layer, |rope| rope.theta = 500_000.0);
         })],
     ),
-    rope("rope_factor", "positions are divided by four", &[Break::Plan(|plan, scene| both(plan, scene.layer, |rope| rope.factor = 4.0))]),
+    rope(
+        "rope_factor",
+        "positions are divided by four",
+        &[Break::Plan(|plan, scene| {
+            both(plan, scene.layer, |rope| rope.factor = 4.0)
+        })],
+    ),
     rope(
         "rope_pairing",
         "neighbouring channels are turned together instead of halves",
@@ -36,12 +45,22 @@ pub(super) const FAULTS: &[Fault] = &[
             both(plan, scene.layer, |rope| rope.pairing = Pairing::Neighbours);
         })],
     ),
-    rope("rope_negated", "positions turn the other way", &[Break::Plan(|plan, scene| both(plan, scene.layer, |rope| rope.sign = -1.0))]),
+    rope(
+        "rope_negated",
+        "positions turn the other way",
+        &[Break::Plan(|plan, scene| {
+            both(plan, scene.layer, |rope| rope.sign = -1.0)
+        })],
+    ),
     rope(
         "rope_offset_queries",
         "positions of the queries begin at one, those of the keys at zero",
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).rope_q.iter_mut().for_each(|rope| rope.offset = 1.0);
+            scene
+                .of(plan)
+                .rope_q
+                .iter_mut()
+                .for_each(|rope| rope.offset = 1.0);
         })],
     ),
     Fault::diverged(
@@ -49,7 +68,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "no rotary positions",
         QUERY,
         &["rotated", "wrong_tensor"],
-        &[Break::Plan(|plan, scene| (scene.of(plan).rope_q, scene.of(plan).rope_k) = (None, None))],
+        &[Break::Plan(|plan, scene| {
+            (scene.of(plan).rope_q, scene.of(plan).rope_k) = (None, None)
+        })],
     )
     .needs(&[Need::Rope]),
     Fault::diverged(
@@ -65,7 +86,11 @@ pub(super) const FAULTS: &[Fault] = &[
         "only the first half of each head is turned",
         QUERY,
         &["rotated", "localized"],
-        &[Break::Plan(|plan, scene| both(plan, scene.layer, |rope| rope.turned = 0..rope.turned.end / 4 * 2))],
+        &[Break::Plan(|plan, scene| {
+            both(plan, scene.layer, |rope| {
+                rope.turned = 0..rope.turned.end / 4 * 2
+            })
+        })],
     )
     .needs(&[Need::Rope]),
     Fault::diverged(
@@ -73,7 +98,9 @@ pub(super) const FAULTS: &[Fault] = &[
         "the cache hands out each key one position late",
         KEY,
         &["shifted"],
-        &[Break::Output("key_final", |keys, _| *keys = keys.select(2, &super::transform::rolled(keys.shape[2], 1)))],
+        &[Break::Output("key_final", |keys, _| {
+            *keys = keys.select(2, &super::transform::rolled(keys.shape[2], 1))
+        })],
     )
     .needs(&[Need::Rope]),
 ];

@@ -23,14 +23,19 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
 fn unpack(input: &Input, context: &Context) -> Result<Bytes, Fault> {
     let packed = &input.bytes;
     if let Some(len) = promised_len(packed)
-        && (len <= context.limits.inflate_free || starts_like_data(packed, context.limits.inflate_ratio))
+        && (len <= context.limits.inflate_free
+            || starts_like_data(packed, context.limits.inflate_ratio))
         && let Some(bytes) = unpack_whole(input, len, context)?
     {
         return Ok(bytes);
     }
     let counted = Counted::new(packed);
     let bound = Bound::packed(&counted, &context.limits).capped(context.budget.left());
-    let bytes = context.cache.stream(&input.name, &mut flate2::read::MultiGzDecoder::new(&counted), &bound)?;
+    let bytes = context.cache.stream(
+        &input.name,
+        &mut flate2::read::MultiGzDecoder::new(&counted),
+        &bound,
+    )?;
     context.budget.take(&input.name, bytes.len() as u64)?;
     Ok(bytes)
 }
@@ -41,7 +46,8 @@ fn promised_len(packed: &[u8]) -> Option<u64> {
     let trailer: [u8; 4] = packed.last_chunk().copied()?;
     let len = u64::from(u32::from_le_bytes(trailer));
     let packed = packed.len() as u64;
-    (packed >= 18 && len <= packed.saturating_mul(1032) && packed <= len + len / 1000 + 1024).then_some(len)
+    (packed >= 18 && len <= packed.saturating_mul(1032) && packed <= len + len / 1000 + 1024)
+        .then_some(len)
 }
 
 /// Whether the first bytes unpack no further than data does. Lengths count modulo 2^32, so a bomb's can look modest.
@@ -98,6 +104,8 @@ fn decompress(packed: &[u8], out: &mut [u8]) -> bool {
             &raw mut made,
         );
         libdeflate_sys::libdeflate_free_decompressor(decompressor);
-        result == libdeflate_sys::libdeflate_result_LIBDEFLATE_SUCCESS && used == packed.len() && made == out.len()
+        result == libdeflate_sys::libdeflate_result_LIBDEFLATE_SUCCESS
+            && used == packed.len()
+            && made == out.len()
     }
 }

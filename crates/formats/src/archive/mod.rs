@@ -23,15 +23,29 @@ fn read_unpacked(
     tar: &'static str,
 ) -> Result<Contents, Fault> {
     let bytes = unpack(input, context)?;
-    input.bytes.check().map_err(|e| Fault::Truncated { what: e.to_string() })?;
-    let inner = Input { name: inner_name(&input.name), path: None, bytes };
+    input.bytes.check().map_err(|e| Fault::Truncated {
+        what: e.to_string(),
+    })?;
+    let inner = Input {
+        name: inner_name(&input.name),
+        path: None,
+        bytes,
+    };
     // A compressed archive is one archive; compression inside compression counts as another.
     let again = gzip::recognise(&inner) || zstd::recognise(&inner);
-    let inside = if again { context.inside()? } else { context.clone() };
+    let inside = if again {
+        context.inside()?
+    } else {
+        context.clone()
+    };
     let mut contents = open::read(&inner, &inside).map_err(|error| match error {
         OpenError::Malformed { fault, .. } => fault,
-        OpenError::Unrecognised { found, .. } => Fault::Unsupported { what: format!("inside is no tensor file but {found}") },
-        other => Fault::Io { what: other.to_string() },
+        OpenError::Unrecognised { found, .. } => Fault::Unsupported {
+            what: format!("inside is no tensor file but {found}"),
+        },
+        other => Fault::Io {
+            what: other.to_string(),
+        },
     })?;
     if contents.format == tar::FORMAT {
         contents.format = tar;

@@ -26,14 +26,23 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
     let (members, ended) = list(&input.bytes);
     let mut contents = bundle::assemble(FORMAT, members, &inside)?;
     if !ended {
-        contents.find(FindingKind::Odd, "the archive has no end mark: it may be cut short");
+        contents.find(
+            FindingKind::Odd,
+            "the archive has no end mark: it may be cut short",
+        );
     }
     Ok(contents)
 }
 
 /// All members, the last one perhaps a fault that ended the list; and whether the archive says where it ends.
 fn list(bytes: &Bytes) -> (Vec<Member>, bool) {
-    let mut walk = Walk { bytes, at: 0, path: None, size: None, sparse: false };
+    let mut walk = Walk {
+        bytes,
+        at: 0,
+        path: None,
+        size: None,
+        sparse: false,
+    };
     let mut members = Vec::new();
     loop {
         match walk.next() {
@@ -41,7 +50,10 @@ fn list(bytes: &Bytes) -> (Vec<Member>, bool) {
             Ok(Some(None)) => {}
             Ok(None) => return (members, walk.at < bytes.len() as u64),
             Err(fault) => {
-                members.push(Member { path: format!("what follows byte {}", walk.at), load: Load::Fault(fault) });
+                members.push(Member {
+                    path: format!("what follows byte {}", walk.at),
+                    load: Load::Fault(fault),
+                });
                 return (members, true);
             }
         }
@@ -64,32 +76,66 @@ impl Walk<'_> {
             return Ok(None);
         };
         let extra = matches!(header.kind, b'L' | b'K' | b'x' | b'g');
-        let size = if extra { header.size } else { self.size.take().unwrap_or(header.size) };
+        let size = if extra {
+            header.size
+        } else {
+            self.size.take().unwrap_or(header.size)
+        };
         // Links and devices have no data, whatever their size field says.
-        let held = if matches!(header.kind, b'1'..=b'6') { 0 } else { size };
+        let held = if matches!(header.kind, b'1'..=b'6') {
+            0
+        } else {
+            size
+        };
         let start = self.at + BLOCK;
-        let end = start.checked_add(held).ok_or_else(|| Fault::Overflow { what: format!("a member of {size} bytes") })?;
+        let end = start.checked_add(held).ok_or_else(|| Fault::Overflow {
+            what: format!("a member of {size} bytes"),
+        })?;
         let found = self.bytes.slice(start..end);
-        self.at = end.checked_next_multiple_of(BLOCK).ok_or_else(|| Fault::Overflow { what: format!("a member of {size} bytes") })?;
-        if extra {
-            let data = found.filter(|data| data.len() as u64 <= LONGEST_EXTRA).ok_or_else(|| Fault::Truncated {
-                what: format!("an extended header of {size} bytes at byte {start}, the archive has {}", self.bytes.len()),
+        self.at = end
+            .checked_next_multiple_of(BLOCK)
+            .ok_or_else(|| Fault::Overflow {
+                what: format!("a member of {size} bytes"),
             })?;
+        if extra {
+            let data = found
+                .filter(|data| data.len() as u64 <= LONGEST_EXTRA)
+                .ok_or_else(|| Fault::Truncated {
+                    what: format!(
+                        "an extended header of {size} bytes at byte {start}, the archive has {}",
+                        self.bytes.len()
+                    ),
+                })?;
             self.extend(header.kind, &data);
             return Ok(Some(None));
         }
         let path = self.path.take().unwrap_or(header.path);
         let sparse = std::mem::take(&mut self.sparse);
-        let fault = |fault| Some(Member { path: path.clone(), load: Load::Fault(fault) });
-        let unsupported = |what: &str| Fault::Unsupported { what: format!("{what} inside a tar") };
+        let fault = |fault| {
+            Some(Member {
+                path: path.clone(),
+                load: Load::Fault(fault),
+            })
+        };
+        let unsupported = |what: &str| Fault::Unsupported {
+            what: format!("{what} inside a tar"),
+        };
         Ok(Some(match header.kind {
             b'5' => None,
             b'0' | 0 | b'7' if path.ends_with('/') => None,
-            _ if !bundle::worth_reading(&path) => Some(Member { path, load: Load::Not }),
+            _ if !bundle::worth_reading(&path) => Some(Member {
+                path,
+                load: Load::Not,
+            }),
             b'0' | 0 | b'7' if sparse => fault(unsupported("a sparse file")),
             b'0' | 0 | b'7' => match found {
-                Some(bytes) => Some(Member { path, load: Load::Bytes(bytes) }),
-                None => fault(Fault::Truncated { what: format!("it ends at byte {end}, the archive at {}", self.bytes.len()) }),
+                Some(bytes) => Some(Member {
+                    path,
+                    load: Load::Bytes(bytes),
+                }),
+                None => fault(Fault::Truncated {
+                    what: format!("it ends at byte {end}, the archive at {}", self.bytes.len()),
+                }),
             },
             b'1' | b'2' => fault(unsupported("a link")),
             b'S' => fault(unsupported("a sparse file")),
@@ -121,10 +167,16 @@ impl Walk<'_> {
 fn pax(mut data: &[u8]) -> Vec<(&str, &str)> {
     let mut records = Vec::new();
     while let Some(space) = data.iter().position(|b| *b == b' ') {
-        let len = std::str::from_utf8(&data[..space]).ok().and_then(|digits| digits.parse::<usize>().ok());
-        let Some(record) = len.and_then(|len| data.get(space + 1..len)) else { break };
+        let len = std::str::from_utf8(&data[..space])
+            .ok()
+            .and_then(|digits| digits.parse::<usize>().ok());
+        let Some(record) = len.and_then(|len| data.get(space + 1..len)) else {
+            break;
+        };
         data = &data[space + 1 + record.len()..];
-        let record = std::str::from_utf8(record).ok().and_then(|text| text.trim_end_matches('\n').split_once('='));
+        let record = std::str::from_utf8(record)
+            .ok()
+            .and_then(|text| text.trim_end_matches('\n').split_once('='));
         records.extend(record);
     }
     records
@@ -145,16 +197,30 @@ impl Header {
             return if at >= len {
                 Ok(None)
             } else {
-                Err(Fault::Truncated { what: format!("a header at byte {at} of an archive of {len} bytes") })
+                Err(Fault::Truncated {
+                    what: format!("a header at byte {at} of an archive of {len} bytes"),
+                })
             };
         };
         if block.iter().all(|b| *b == 0) {
             return Ok(None);
         }
-        let bad = |what: &str| Fault::CorruptArchive { what: format!("the header at byte {at} has {what}") };
+        let bad = |what: &str| Fault::CorruptArchive {
+            what: format!("the header at byte {at} has {what}"),
+        };
         let claimed = octal(&block[148..156]).ok_or_else(|| bad("no checksum"))?;
         let sum = |as_number: fn(u8) -> i64| -> i64 {
-            block.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { as_number(*b) }).sum()
+            block
+                .iter()
+                .enumerate()
+                .map(|(i, b)| {
+                    if (148..156).contains(&i) {
+                        32
+                    } else {
+                        as_number(*b)
+                    }
+                })
+                .sum()
         };
         // Old tars summed signed characters.
         let claimed = i64::try_from(claimed).unwrap_or(-1);
@@ -167,7 +233,11 @@ impl Header {
         if &block[257..263] == b"ustar\0" && block[345] != 0 {
             path = format!("{}/{path}", text(&block[345..500]));
         }
-        Ok(Some(Self { path, size, kind: block[156] }))
+        Ok(Some(Self {
+            path,
+            size,
+            kind: block[156],
+        }))
     }
 }
 
@@ -184,7 +254,11 @@ fn octal(field: &[u8]) -> Option<u64> {
 /// Octal, or GNU's base 256 when the top bit is set.
 fn number(field: &[u8]) -> Option<u64> {
     if field[0] & 0x80 == 0 {
-        return if field.iter().all(|b| matches!(b, 0 | b' ')) { Some(0) } else { octal(field) };
+        return if field.iter().all(|b| matches!(b, 0 | b' ')) {
+            Some(0)
+        } else {
+            octal(field)
+        };
     }
     let (high, low) = field.split_at(field.len() - 8);
     let positive = high[0] == 0x80 && high[1..].iter().all(|b| *b == 0);

@@ -26,11 +26,17 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
         .map(|entry| {
             let path = entry.name.clone();
             if !bundle::worth_reading(&path) {
-                return Member { path, load: Load::Not };
+                return Member {
+                    path,
+                    load: Load::Not,
+                };
             }
             let load = match affordable(&entry, &inside) {
                 Err(fault) => Load::Fault(fault),
-                Ok(()) => Load::Zip { entry: Box::new(entry), archive: Arc::clone(&archive) },
+                Ok(()) => Load::Zip {
+                    entry: Box::new(entry),
+                    archive: Arc::clone(&archive),
+                },
             };
             Member { path, load }
         })

@@ -37,21 +37,37 @@ impl ZipEntry {
     /// Whether the name, if it were a path, would leave the archive: absolute, a drive, or `..` anywhere.
     pub(crate) fn escapes(&self) -> bool {
         let drive = self.name.as_bytes().get(1) == Some(&b':');
-        drive || self.name.starts_with(['/', '\\']) || self.name.split(['/', '\\']).any(|part| part == "..")
+        drive
+            || self.name.starts_with(['/', '\\'])
+            || self.name.split(['/', '\\']).any(|part| part == "..")
     }
 
     /// The entry's bytes: a piece of the map when stored, unpacked through the cache when deflated.
-    pub(crate) fn open(&self, archive: &Bytes, cache: &Cache, limits: &Limits) -> Result<Bytes, Fault> {
+    pub(crate) fn open(
+        &self,
+        archive: &Bytes,
+        cache: &Cache,
+        limits: &Limits,
+    ) -> Result<Bytes, Fault> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
-        let packed = archive.slice(self.packed.clone()).ok_or_else(|| Fault::Truncated {
-            what: format!("`{}` ends at byte {}, the archive at {}", self.name, self.packed.end, archive.len()),
-        })?;
+        let packed = archive
+            .slice(self.packed.clone())
+            .ok_or_else(|| Fault::Truncated {
+                what: format!(
+                    "`{}` ends at byte {}, the archive at {}",
+                    self.name,
+                    self.packed.end,
+                    archive.len()
+                ),
+            })?;
         match self.method {
             Method::Stored => Ok(packed),
             Method::Deflated => cache.inflate(&self.name, &packed, self.unpacked_len, limits),
-            Method::Other(method) => Err(Fault::Unsupported { what: format!("`{}` is packed with method {method}", self.name) }),
+            Method::Other(method) => Err(Fault::Unsupported {
+                what: format!("`{}` is packed with method {method}", self.name),
+            }),
         }
     }
 }
@@ -78,7 +94,14 @@ pub(crate) fn list(bytes: &Bytes) -> Result<Vec<ZipEntry>, Fault> {
             unpacked_len: record.unpacked,
             fault: None,
         };
-        match locate(all, &entry, record.flags, offset, record.packed, directory.start) {
+        match locate(
+            all,
+            &entry,
+            record.flags,
+            offset,
+            record.packed,
+            directory.start,
+        ) {
             Ok(packed) => entry.packed = packed,
             Err(fault) => entry.fault = Some(fault),
         }
@@ -89,7 +112,11 @@ pub(crate) fn list(bytes: &Bytes) -> Result<Vec<ZipEntry>, Fault> {
     }
     // The 16-bit count wraps in archives with more entries than it can hold.
     if entries.len() as u64 & 0xffff != directory.count & 0xffff {
-        let what = format!("the directory claims {} entries and holds {}", directory.count, entries.len());
+        let what = format!(
+            "the directory claims {} entries and holds {}",
+            directory.count,
+            entries.len()
+        );
         return Err(Fault::CorruptArchive { what });
     }
     refuse_duplicates(&mut entries);
@@ -111,17 +138,23 @@ fn corrupt(what: impl Into<String>) -> Fault {
 
 fn u16_at(all: &[u8], at: u64) -> Option<u16> {
     let at = usize::try_from(at).ok()?;
-    Some(u16::from_le_bytes(all.get(at..at.checked_add(2)?)?.try_into().ok()?))
+    Some(u16::from_le_bytes(
+        all.get(at..at.checked_add(2)?)?.try_into().ok()?,
+    ))
 }
 
 fn u32_at(all: &[u8], at: u64) -> Option<u32> {
     let at = usize::try_from(at).ok()?;
-    Some(u32::from_le_bytes(all.get(at..at.checked_add(4)?)?.try_into().ok()?))
+    Some(u32::from_le_bytes(
+        all.get(at..at.checked_add(4)?)?.try_into().ok()?,
+    ))
 }
 
 fn u64_at(all: &[u8], at: u64) -> Option<u64> {
     let at = usize::try_from(at).ok()?;
-    Some(u64::from_le_bytes(all.get(at..at.checked_add(8)?)?.try_into().ok()?))
+    Some(u64::from_le_bytes(
+        all.get(at..at.checked_add(8)?)?.try_into().ok()?,
+    ))
 }
 
 const END: u32 = 0x0605_4b50;
@@ -137,26 +170,60 @@ fn find_directory(all: &[u8]) -> Result<Directory, Fault> {
     let end = (lowest..all.len().saturating_sub(21))
         .rev()
         .map(|at| at as u64)
-        .find(|at| u32_at(all, *at) == Some(END) && u16_at(all, at + 20).is_some_and(|comment| at + 22 + u64::from(comment) <= len))
-        .ok_or_else(|| Fault::Truncated { what: format!("the zip directory is missing from the end of {len} bytes") })?;
-    let field16 = |at| u16_at(all, at).map(u64::from).ok_or_else(|| corrupt("the end record is cut"));
-    let field32 = |at| u32_at(all, at).map(u64::from).ok_or_else(|| corrupt("the end record is cut"));
-    let (mut count, mut size, mut offset, mut limit) = (field16(end + 10)?, field32(end + 12)?, field32(end + 16)?, end);
+        .find(|at| {
+            u32_at(all, *at) == Some(END)
+                && u16_at(all, at + 20).is_some_and(|comment| at + 22 + u64::from(comment) <= len)
+        })
+        .ok_or_else(|| Fault::Truncated {
+            what: format!("the zip directory is missing from the end of {len} bytes"),
+        })?;
+    let field16 = |at| {
+        u16_at(all, at)
+            .map(u64::from)
+            .ok_or_else(|| corrupt("the end record is cut"))
+    };
+    let field32 = |at| {
+        u32_at(all, at)
+            .map(u64::from)
+            .ok_or_else(|| corrupt("the end record is cut"))
+    };
+    let (mut count, mut size, mut offset, mut limit) = (
+        field16(end + 10)?,
+        field32(end + 12)?,
+        field32(end + 16)?,
+        end,
+    );
     if end >= 20 && u32_at(all, end - 20) == Some(LOCATOR64) {
         let claimed = u64_at(all, end - 12).filter(|at| u32_at(all, *at) == Some(END64));
         // An archive inside another file keeps its own offsets; the record then stands right before its locator.
-        let at = claimed.or_else(|| (end - 20).checked_sub(56).filter(|at| u32_at(all, *at) == Some(END64)));
-        let at = at.ok_or_else(|| corrupt("the zip64 end record is not where its locator points"))?;
+        let at = claimed.or_else(|| {
+            (end - 20)
+                .checked_sub(56)
+                .filter(|at| u32_at(all, *at) == Some(END64))
+        });
+        let at =
+            at.ok_or_else(|| corrupt("the zip64 end record is not where its locator points"))?;
         let field64 = |at| u64_at(all, at).ok_or_else(|| corrupt("the zip64 end record is cut"));
-        (count, size, offset, limit) = (field64(at + 32)?, field64(at + 40)?, field64(at + 48)?, at.min(end));
+        (count, size, offset, limit) = (
+            field64(at + 32)?,
+            field64(at + 40)?,
+            field64(at + 48)?,
+            at.min(end),
+        );
     }
     if size > limit {
-        return Err(corrupt(format!("a directory of {size} bytes does not fit before byte {limit}")));
+        return Err(corrupt(format!(
+            "a directory of {size} bytes does not fit before byte {limit}"
+        )));
     }
     if count > 0 && size / 46 == 0 || count == 0 && size > 0 {
-        return Err(corrupt(format!("{count} entries in a directory of {size} bytes")));
+        return Err(corrupt(format!(
+            "{count} entries in a directory of {size} bytes"
+        )));
     }
-    let claimed_end = offset.checked_add(size).ok_or_else(|| corrupt(format!("the directory is said to begin at byte {offset}")))?;
+    let claimed_end = offset
+        .checked_add(size)
+        .ok_or_else(|| corrupt(format!("the directory is said to begin at byte {offset}")))?;
     let shift = limit.checked_sub(claimed_end);
     let starts_at = |at: u64| size == 0 || u32_at(all, at) == Some(RECORD);
     let shift = match shift {
@@ -164,7 +231,12 @@ fn find_directory(all: &[u8]) -> Result<Directory, Fault> {
         _ if claimed_end <= limit && starts_at(offset) => 0,
         _ => return Err(corrupt(format!("no directory at byte {offset}"))),
     };
-    Ok(Directory { start: offset + shift, end: offset + shift + size, shift, count })
+    Ok(Directory {
+        start: offset + shift,
+        end: offset + shift + size,
+        shift,
+        count,
+    })
 }
 
 /// A central directory record, with its zip64 fields resolved.
@@ -184,17 +256,42 @@ fn read_record(all: &[u8], at: u64, end: u64) -> Result<(Record, u64), Fault> {
     }
     let half = |offset| u16_at(all, at + offset).ok_or_else(bad);
     let word = |offset| u32_at(all, at + offset).ok_or_else(bad);
-    let (name_len, extra_len, comment_len) = (u64::from(half(28)?), u64::from(half(30)?), u64::from(half(32)?));
+    let (name_len, extra_len, comment_len) = (
+        u64::from(half(28)?),
+        u64::from(half(30)?),
+        u64::from(half(32)?),
+    );
     let next = at + 46 + name_len + extra_len + comment_len;
     if next > end {
-        return Err(corrupt(format!("the directory record at byte {at} reaches past the directory")));
+        return Err(corrupt(format!(
+            "the directory record at byte {at} reaches past the directory"
+        )));
     }
-    let name = String::from_utf8_lossy(&all[(at + 46) as usize..(at + 46 + name_len) as usize]).into_owned();
-    let (packed, unpacked, header) = (u64::from(word(20)?), u64::from(word(24)?), u64::from(word(42)?));
+    let name = String::from_utf8_lossy(&all[(at + 46) as usize..(at + 46 + name_len) as usize])
+        .into_owned();
+    let (packed, unpacked, header) = (
+        u64::from(word(20)?),
+        u64::from(word(24)?),
+        u64::from(word(42)?),
+    );
     let extra = at + 46 + name_len;
-    let (unpacked, packed, header) = wide(all, extra..extra + extra_len, [unpacked, packed, header])
-        .ok_or_else(|| corrupt(format!("`{name}` needs 64-bit sizes and does not have them")))?;
-    Ok((Record { name, flags: half(8)?, method: half(10)?, packed, unpacked, header }, next))
+    let (unpacked, packed, header) =
+        wide(all, extra..extra + extra_len, [unpacked, packed, header]).ok_or_else(|| {
+            corrupt(format!(
+                "`{name}` needs 64-bit sizes and does not have them"
+            ))
+        })?;
+    Ok((
+        Record {
+            name,
+            flags: half(8)?,
+            method: half(10)?,
+            packed,
+            unpacked,
+            header,
+        },
+        next,
+    ))
 }
 
 /// Replaces the fields that are all ones by those of the zip64 extra field, in its order; `None` when they are missing.
@@ -220,30 +317,60 @@ fn wide(all: &[u8], extra: Range<u64>, mut fields: [u64; 3]) -> Option<(u64, u64
 }
 
 /// Where the entry's data is, after everything that can be checked without reading it.
-fn locate(all: &[u8], entry: &ZipEntry, flags: u16, header: Option<u64>, packed: u64, directory: u64) -> Result<Range<u64>, Fault> {
+fn locate(
+    all: &[u8],
+    entry: &ZipEntry,
+    flags: u16,
+    header: Option<u64>,
+    packed: u64,
+    directory: u64,
+) -> Result<Range<u64>, Fault> {
     let name = &entry.name;
     if flags & 1 != 0 {
-        return Err(Fault::Unsupported { what: format!("`{name}` is encrypted") });
+        return Err(Fault::Unsupported {
+            what: format!("`{name}` is encrypted"),
+        });
     }
     if let Method::Other(method) = entry.method {
-        return Err(Fault::Unsupported { what: format!("`{name}` is packed with method {method}; stored (0) and deflated (8) are read") });
+        return Err(Fault::Unsupported {
+            what: format!(
+                "`{name}` is packed with method {method}; stored (0) and deflated (8) are read"
+            ),
+        });
     }
     if name.contains('\0') {
-        return Err(corrupt(format!("`{}` has a NUL in its name", name.escape_debug())));
+        return Err(corrupt(format!(
+            "`{}` has a NUL in its name",
+            name.escape_debug()
+        )));
     }
     if entry.method == Method::Stored && packed != entry.unpacked_len {
-        return Err(corrupt(format!("`{name}` is stored in {packed} bytes but claims {}", entry.unpacked_len)));
+        return Err(corrupt(format!(
+            "`{name}` is stored in {packed} bytes but claims {}",
+            entry.unpacked_len
+        )));
     }
     let header = header.filter(|at| *at < directory && u32_at(all, *at) == Some(HEADER));
-    let header = header.ok_or_else(|| corrupt(format!("`{name}` has no local header where the directory points")))?;
-    let cut = || Fault::Truncated { what: format!("the local header of `{name}`") };
+    let header = header.ok_or_else(|| {
+        corrupt(format!(
+            "`{name}` has no local header where the directory points"
+        ))
+    })?;
+    let cut = || Fault::Truncated {
+        what: format!("the local header of `{name}`"),
+    };
     let local_method = u16_at(all, header + 8).ok_or_else(cut)?;
     let name_len = u64::from(u16_at(all, header + 26).ok_or_else(cut)?);
     let extra_len = u64::from(u16_at(all, header + 28).ok_or_else(cut)?);
     let start = header + 30 + name_len + extra_len;
-    let local_name = all.get((header + 30) as usize..(header + 30 + name_len) as usize).ok_or_else(cut)?;
+    let local_name = all
+        .get((header + 30) as usize..(header + 30 + name_len) as usize)
+        .ok_or_else(cut)?;
     if String::from_utf8_lossy(local_name) != *name {
-        return Err(corrupt(format!("`{name}` is called `{}` by its local header", String::from_utf8_lossy(local_name).escape_debug())));
+        return Err(corrupt(format!(
+            "`{name}` is called `{}` by its local header",
+            String::from_utf8_lossy(local_name).escape_debug()
+        )));
     }
     let method = match entry.method {
         Method::Stored => 0,
@@ -251,13 +378,25 @@ fn locate(all: &[u8], entry: &ZipEntry, flags: u16, header: Option<u64>, packed:
         Method::Other(other) => other,
     };
     if local_method != method {
-        return Err(corrupt(format!("`{name}` has method {method} in the directory and {local_method} in its local header")));
+        return Err(corrupt(format!(
+            "`{name}` has method {method} in the directory and {local_method} in its local header"
+        )));
     }
-    let end = start.checked_add(packed).filter(|end| *end <= all.len() as u64);
-    let end = end
-        .ok_or_else(|| Fault::Truncated { what: format!("`{name}` needs {packed} bytes from byte {start}, the file has {}", all.len()) })?;
+    let end = start
+        .checked_add(packed)
+        .filter(|end| *end <= all.len() as u64);
+    let end = end.ok_or_else(|| Fault::Truncated {
+        what: format!(
+            "`{name}` needs {packed} bytes from byte {start}, the file has {}",
+            all.len()
+        ),
+    })?;
     if end > directory {
-        return Err(Fault::Overlap { what: format!("`{name}` ends at byte {end}, inside the directory that begins at {directory}") });
+        return Err(Fault::Overlap {
+            what: format!(
+                "`{name}` ends at byte {end}, inside the directory that begins at {directory}"
+            ),
+        });
     }
     Ok(start..end)
 }
@@ -271,9 +410,14 @@ fn refuse_duplicates(entries: &mut [ZipEntry]) {
     if counts.len() == entries.len() {
         return;
     }
-    let twice: Vec<bool> = entries.iter().map(|entry| counts[entry.name.as_str()] > 1).collect();
+    let twice: Vec<bool> = entries
+        .iter()
+        .map(|entry| counts[entry.name.as_str()] > 1)
+        .collect();
     for (entry, _) in entries.iter_mut().zip(twice).filter(|(_, twice)| *twice) {
-        entry.fault = Some(Fault::DuplicateName { what: format!("`{}` is in the archive more than once", entry.name) });
+        entry.fault = Some(Fault::DuplicateName {
+            what: format!("`{}` is in the archive more than once", entry.name),
+        });
         entry.packed = 0..0;
     }
 }
@@ -295,9 +439,14 @@ fn refuse_overlaps(entries: &mut [ZipEntry], mut headers: Vec<(u64, usize)>) {
         }
     }
     for (a, b) in bad {
-        let what = format!("`{}` and `{}` lie over each other in the archive", entries[b].name, entries[a].name);
+        let what = format!(
+            "`{}` and `{}` lie over each other in the archive",
+            entries[b].name, entries[a].name
+        );
         for index in [a, b] {
-            entries[index].fault.get_or_insert(Fault::Overlap { what: what.clone() });
+            entries[index]
+                .fault
+                .get_or_insert(Fault::Overlap { what: what.clone() });
             entries[index].packed = 0..0;
         }
     }
@@ -347,7 +496,13 @@ mod tests {
     fn entries_keep_their_order_and_their_bytes() {
         let all = zip(&[("b", b"two"), ("a", b"one")]);
         let entries = list(&all.clone().into()).unwrap();
-        assert_eq!(entries.iter().map(|e| (e.name.as_str(), data(&all, e))).collect::<Vec<_>>(), [("b", &b"two"[..]), ("a", b"one")]);
+        assert_eq!(
+            entries
+                .iter()
+                .map(|e| (e.name.as_str(), data(&all, e)))
+                .collect::<Vec<_>>(),
+            [("b", &b"two"[..]), ("a", b"one")]
+        );
     }
 
     #[test]
@@ -362,8 +517,14 @@ mod tests {
     #[test]
     fn two_entries_of_one_name_are_both_refused_and_the_rest_stays() {
         let entries = list(&zip(&[("a", b"one"), ("a", b"two"), ("c", b"3")]).into()).unwrap();
-        assert!(matches!(entries[0].fault, Some(Fault::DuplicateName { .. })));
-        assert!(matches!(entries[1].fault, Some(Fault::DuplicateName { .. })));
+        assert!(matches!(
+            entries[0].fault,
+            Some(Fault::DuplicateName { .. })
+        ));
+        assert!(matches!(
+            entries[1].fault,
+            Some(Fault::DuplicateName { .. })
+        ));
         assert_eq!(entries[2].fault, None);
     }
 
@@ -373,7 +534,9 @@ mod tests {
         let record = all.len() - 22 - 47;
         all[record + 20..record + 28].fill(0x7f);
         let entries = list(&all.into()).unwrap();
-        assert!(matches!(&entries[0].fault, Some(Fault::Truncated { what }) if what.contains("`a`")));
+        assert!(
+            matches!(&entries[0].fault, Some(Fault::Truncated { what }) if what.contains("`a`"))
+        );
     }
 
     #[test]

@@ -23,7 +23,9 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
 pub(crate) fn unpack(input: &Input, context: &Context) -> Result<Bytes, Fault> {
     let packed = Counted::new(&input.bytes);
     let bound = Bound::packed(&packed, &context.limits).capped(context.budget.left());
-    let bytes = context.cache.stream(&input.name, &mut Frames::new(&packed), &bound)?;
+    let bytes = context
+        .cache
+        .stream(&input.name, &mut Frames::new(&packed), &bound)?;
     context.budget.take(&input.name, bytes.len() as u64)?;
     Ok(bytes)
 }
@@ -46,7 +48,11 @@ impl<'a> Frames<'a> {
     fn new(packed: &'a Counted<'a>) -> Self {
         // `zstd` itself refuses windows above 128 MiB; a small file has no use for more than its default of 8.
         let window = (packed.rest().len() as u64 * 64).clamp(8 << 20, 128 << 20);
-        Self { packed, now: None, window }
+        Self {
+            packed,
+            now: None,
+            window,
+        }
     }
 
     fn next_frame(&mut self) -> io::Result<bool> {
@@ -58,7 +64,8 @@ impl<'a> Frames<'a> {
         }
         let mut decoder = FrameDecoder::new();
         decoder.set_max_window_size(self.window);
-        let decoder = StreamingDecoder::new_with_decoder(self.packed, decoder).map_err(|e| io::Error::other(e.to_string()))?;
+        let decoder = StreamingDecoder::new_with_decoder(self.packed, decoder)
+            .map_err(|e| io::Error::other(e.to_string()))?;
         self.now = Some(decoder);
         Ok(true)
     }
@@ -71,7 +78,9 @@ impl Read for Frames<'_> {
         }
         loop {
             if let Some(decoder) = &mut self.now {
-                let got = decoder.read(out).map_err(|e| io::Error::other(e.to_string()))?;
+                let got = decoder
+                    .read(out)
+                    .map_err(|e| io::Error::other(e.to_string()))?;
                 if got > 0 {
                     return Ok(got);
                 }

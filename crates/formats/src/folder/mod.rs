@@ -38,7 +38,11 @@ pub(crate) fn read(path: &Path, context: &Context) -> Result<Contents, Fault> {
     if is_special(path) {
         return read_special(path, context);
     }
-    let mut walk = Walk { root: root_of(path), members: Vec::new(), findings: Vec::new() };
+    let mut walk = Walk {
+        root: root_of(path),
+        members: Vec::new(),
+        findings: Vec::new(),
+    };
     walk.folder(path)?;
     let inside = context.inside()?;
     let findings = walk.findings;
@@ -58,7 +62,9 @@ fn is_special(path: &Path) -> bool {
 
 pub(crate) fn read_special(path: &Path, context: &Context) -> Result<Contents, Fault> {
     let special = SPECIAL.iter().find(|special| (special.recognise)(path));
-    let special = special.ok_or_else(|| Fault::Missing { what: format!("`{}` is not there any more", path.display()) })?;
+    let special = special.ok_or_else(|| Fault::Missing {
+        what: format!("`{}` is not there any more", path.display()),
+    })?;
     (special.read)(path, context)
 }
 
@@ -68,7 +74,9 @@ fn root_of(folder: &Path) -> PathBuf {
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     for parent in real.ancestors().skip(1).take(3) {
         if parent.file_name().is_some_and(|name| name == "snapshots")
-            && let Some(repository) = parent.parent().filter(|repository| repository.join("blobs").is_dir())
+            && let Some(repository) = parent
+                .parent()
+                .filter(|repository| repository.join("blobs").is_dir())
         {
             return repository.to_owned();
         }
@@ -78,17 +86,27 @@ fn root_of(folder: &Path) -> PathBuf {
 
 /// The path of a file that `folder` names, when it does not leave it by name or by link.
 pub(crate) fn contained(folder: &Path, name: &str) -> Result<PathBuf, Fault> {
-    let escape = || Fault::PathEscape { what: format!("`{name}` is not inside its folder; not opened") };
-    let plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    let escape = || Fault::PathEscape {
+        what: format!("`{name}` is not inside its folder; not opened"),
+    };
+    let plain = Path::new(name)
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if !plain || names::escapes(name) || name.contains('\0') {
         return Err(escape());
     }
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
     let path = folder.join(name);
     match path.canonicalize() {
         Ok(real) if real.starts_with(root_of(folder)) => Ok(path),
         Ok(_) => Err(escape()),
-        Err(_) => Err(Fault::Missing { what: format!("the file `{name}`") }),
+        Err(_) => Err(Fault::Missing {
+            what: format!("the file `{name}`"),
+        }),
     }
 }
 
@@ -105,33 +123,58 @@ impl Walk {
         while let Some((folder, relative, depth)) = left.pop() {
             let entries = match std::fs::read_dir(&folder) {
                 Ok(entries) => entries,
-                Err(e) if depth == 0 => return Err(Fault::Io { what: e.to_string() }),
+                Err(e) if depth == 0 => {
+                    return Err(Fault::Io {
+                        what: e.to_string(),
+                    });
+                }
                 Err(e) => {
-                    self.members.push(Member { path: relative, load: Load::Fault(Fault::Io { what: e.to_string() }) });
+                    self.members.push(Member {
+                        path: relative,
+                        load: Load::Fault(Fault::Io {
+                            what: e.to_string(),
+                        }),
+                    });
                     continue;
                 }
             };
             for entry in entries.flatten() {
-                let Ok(kind) = entry.file_type() else { continue };
+                let Ok(kind) = entry.file_type() else {
+                    continue;
+                };
                 let name = entry.file_name();
                 let name = name.to_string_lossy();
                 if name.starts_with('.') {
                     continue;
                 }
-                let path = if relative.is_empty() { name.into_owned() } else { format!("{relative}/{name}") };
+                let path = if relative.is_empty() {
+                    name.into_owned()
+                } else {
+                    format!("{relative}/{name}")
+                };
                 if kind.is_dir() {
                     match entry.path() {
-                        special if is_special(&special) => self.members.push(Member { path, load: Load::Folder(special) }),
+                        special if is_special(&special) => self.members.push(Member {
+                            path,
+                            load: Load::Folder(special),
+                        }),
                         folder if depth < DEEPEST => left.push((folder, path, depth + 1)),
-                        _ => self.odd(format!("`{path}` lies more than {DEEPEST} folders deep and is not read")),
+                        _ => self.odd(format!(
+                            "`{path}` lies more than {DEEPEST} folders deep and is not read"
+                        )),
                     }
                 } else if kind.is_symlink() {
                     self.link(entry.path(), path);
                 } else if kind.is_file() {
-                    self.members.push(Member { path, load: Load::File(entry.path()) });
+                    self.members.push(Member {
+                        path,
+                        load: Load::File(entry.path()),
+                    });
                 }
                 if self.members.len() > MOST_FILES {
-                    return Err(Fault::Limit { what: format!("more than {MOST_FILES} files") });
+                    return Err(Fault::Limit {
+                        what: format!("more than {MOST_FILES} files"),
+                    });
                 }
             }
         }
@@ -143,20 +186,39 @@ impl Walk {
             Ok(real) if !real.starts_with(&self.root) => {
                 // A README that is a link harms nobody and would only be noise.
                 if real.is_dir() || bundle::worth_reading(&path) {
-                    let text = format!("the link `{path}` leads out of the folder, to `{}`; not followed", real.display());
-                    self.findings.push(Finding { kind: FindingKind::PathEscape, text });
+                    let text = format!(
+                        "the link `{path}` leads out of the folder, to `{}`; not followed",
+                        real.display()
+                    );
+                    self.findings.push(Finding {
+                        kind: FindingKind::PathEscape,
+                        text,
+                    });
                 }
             }
-            Ok(real) if real.is_dir() => self.odd(format!("the link `{path}` to a folder is not followed")),
-            Ok(_) => self.members.push(Member { path, load: Load::File(link) }),
+            Ok(real) if real.is_dir() => {
+                self.odd(format!("the link `{path}` to a folder is not followed"))
+            }
+            Ok(_) => self.members.push(Member {
+                path,
+                load: Load::File(link),
+            }),
             Err(e) if bundle::worth_reading(&path) => {
-                self.members.push(Member { path, load: Load::Fault(Fault::Missing { what: format!("what the link leads to: {e}") }) });
+                self.members.push(Member {
+                    path,
+                    load: Load::Fault(Fault::Missing {
+                        what: format!("what the link leads to: {e}"),
+                    }),
+                });
             }
             Err(_) => {}
         }
     }
 
     fn odd(&mut self, text: String) {
-        self.findings.push(Finding { kind: FindingKind::Odd, text });
+        self.findings.push(Finding {
+            kind: FindingKind::Odd,
+            text,
+        });
     }
 }

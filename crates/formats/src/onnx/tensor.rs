@@ -37,7 +37,14 @@ pub(super) struct Tensor {
 impl Tensor {
     /// The name as far as it is known, and the rest if it is sound.
     pub(super) fn parse(bytes: &[u8], range: Range<usize>) -> (String, Result<Self, Fault>) {
-        let mut tensor = Self { range: range.clone(), dims: Vec::new(), kind: 0, raw: None, external: false, segmented: false };
+        let mut tensor = Self {
+            range: range.clone(),
+            dims: Vec::new(),
+            kind: 0,
+            raw: None,
+            external: false,
+            segmented: false,
+        };
         let mut name = String::new();
         for field in Fields::new(bytes, range) {
             let Field { number, wire, cut } = match field {
@@ -45,14 +52,19 @@ impl Tensor {
                 Err(fault) => return (name, Err(fault)),
             };
             if cut {
-                let what = format!("field {number} of its description ends beyond byte {}", tensor.range.end);
+                let what = format!(
+                    "field {number} of its description ends beyond byte {}",
+                    tensor.range.end
+                );
                 return (name, Err(Fault::Truncated { what }));
             }
             match (number, wire) {
                 (1, wire) => wire.numbers(bytes, &mut tensor.dims),
                 (2, Wire::Number(kind)) => tensor.kind = kind,
                 (3, _) => tensor.segmented = true,
-                (8, Wire::Bytes(range)) => name = String::from_utf8_lossy(&bytes[range]).into_owned(),
+                (8, Wire::Bytes(range)) => {
+                    name = String::from_utf8_lossy(&bytes[range]).into_owned()
+                }
                 (9, Wire::Bytes(range)) => tensor.raw = Some(range),
                 (14, Wire::Number(location)) => tensor.external = location == 1,
                 _ => {}
@@ -70,7 +82,11 @@ impl Tensor {
             5 => DType::I16,
             6 => DType::I32,
             7 => DType::I64,
-            8 => return Err(Fault::Unsupported { what: format!("{:?} strings, which are no numbers", self.dims) }),
+            8 => {
+                return Err(Fault::Unsupported {
+                    what: format!("{:?} strings, which are no numbers", self.dims),
+                });
+            }
             9 => DType::Bool,
             10 => DType::F16,
             11 => DType::F64,
@@ -91,16 +107,24 @@ impl Tensor {
             26 => DType::OnnxI2,
             27 => DType::F6E2M3,
             28 => DType::F6E3M2,
-            other => return Err(Fault::BadDtype { what: format!("ONNX data type {other}") }),
+            other => {
+                return Err(Fault::BadDtype {
+                    what: format!("ONNX data type {other}"),
+                });
+            }
         })
     }
 
     pub(super) fn shape(&self, rank: usize) -> Result<Shape, Fault> {
         if self.dims.len() > rank {
-            return Err(Fault::BadShape { what: format!("{} dimensions, {rank} is the most", self.dims.len()) });
+            return Err(Fault::BadShape {
+                what: format!("{} dimensions, {rank} is the most", self.dims.len()),
+            });
         }
         let dims: Result<Vec<u64>, _> = self.dims.iter().map(|dim| u64::try_from(*dim)).collect();
-        dims.map(Shape::from).map_err(|_| Fault::BadShape { what: format!("the sizes are {:?}", self.dims) })
+        dims.map(Shape::from).map_err(|_| Fault::BadShape {
+            what: format!("the sizes are {:?}", self.dims),
+        })
     }
 
     /// Keys and values of `external_data`.
@@ -108,7 +132,9 @@ impl Tensor {
         let text = |range: Range<usize>| String::from_utf8_lossy(&bytes[range]).into_owned();
         let mut pairs = HashMap::new();
         for field in Fields::new(bytes, self.range.clone()).map_while(Result::ok) {
-            let (13, Wire::Bytes(range)) = (field.number, field.wire) else { continue };
+            let (13, Wire::Bytes(range)) = (field.number, field.wire) else {
+                continue;
+            };
             let (mut key, mut value) = (String::new(), String::new());
             for field in Fields::new(bytes, range).map_while(Result::ok) {
                 match (field.number, field.wire) {
@@ -123,21 +149,42 @@ impl Tensor {
     }
 
     /// The values inside the model, `len` bytes of them.
-    pub(super) fn data(&self, input: &Input, context: &Context, name: &str, dtype: DType, shape: &Shape, len: u64) -> Result<Data, Fault> {
+    pub(super) fn data(
+        &self,
+        input: &Input,
+        context: &Context,
+        name: &str,
+        dtype: DType,
+        shape: &Shape,
+        len: u64,
+    ) -> Result<Data, Fault> {
         if self.segmented {
-            return Err(Fault::Unsupported { what: "a tensor in segments".to_owned() });
+            return Err(Fault::Unsupported {
+                what: "a tensor in segments".to_owned(),
+            });
         }
         let slice = |range: &Range<usize>| {
             let what = || format!("bytes {range:?} of {}", input.bytes.len());
-            input.bytes.slice(range.start as u64..range.end as u64).ok_or_else(|| Fault::OutOfBounds { what: what() })
+            input
+                .bytes
+                .slice(range.start as u64..range.end as u64)
+                .ok_or_else(|| Fault::OutOfBounds { what: what() })
         };
-        let mismatch = |found: u64| Fault::SizeMismatch { what: format!("{shape} of {dtype} takes {len} bytes, {found} are there") };
+        let mismatch = |found: u64| Fault::SizeMismatch {
+            what: format!("{shape} of {dtype} takes {len} bytes, {found} are there"),
+        };
         if let Some(raw) = &self.raw {
             let bytes = slice(raw)?;
-            return if bytes.len() as u64 == len { Ok(Data::Plain(bytes)) } else { Err(mismatch(bytes.len() as u64)) };
+            return if bytes.len() as u64 == len {
+                Ok(Data::Plain(bytes))
+            } else {
+                Err(mismatch(bytes.len() as u64))
+            };
         }
         if matches!(dtype, DType::F6E2M3 | DType::F6E3M2) {
-            return Err(Fault::Unsupported { what: format!("{dtype} outside of raw_data") });
+            return Err(Fault::Unsupported {
+                what: format!("{dtype} outside of raw_data"),
+            });
         }
         let field = TypedField::new(dtype);
         let (found, only) = field.measure(&input.bytes, self.range.clone())?;
@@ -182,11 +229,19 @@ impl TypedField {
         };
         // Sub-byte types are packed before they are widened: one item is one byte.
         let width = width_on_wire.or(dtype.itemsize()).unwrap_or(1);
-        Self { number, width_on_wire, width }
+        Self {
+            number,
+            width_on_wire,
+            width,
+        }
     }
 
     /// The runs of items in a message, packed or one by one.
-    fn runs(self, bytes: &[u8], range: Range<usize>) -> impl Iterator<Item = Result<Wire, Fault>> + '_ {
+    fn runs(
+        self,
+        bytes: &[u8],
+        range: Range<usize>,
+    ) -> impl Iterator<Item = Result<Wire, Fault>> + '_ {
         Fields::new(bytes, range).filter_map(move |field| match field {
             Ok(field) if field.number == self.number => Some(Ok(field.wire)),
             Ok(_) => None,
@@ -195,7 +250,11 @@ impl TypedField {
     }
 
     /// How many bytes the items become, and the run that holds them when there is only one.
-    fn measure(self, bytes: &[u8], range: Range<usize>) -> Result<(u64, Option<Range<usize>>), Fault> {
+    fn measure(
+        self,
+        bytes: &[u8],
+        range: Range<usize>,
+    ) -> Result<(u64, Option<Range<usize>>), Fault> {
         let (mut items, mut runs, mut only) = (0u64, 0u64, None);
         for wire in self.runs(bytes, range) {
             runs += 1;
@@ -209,31 +268,55 @@ impl TypedField {
                     let count = match self.width_on_wire {
                         Some(width) if range.len().is_multiple_of(width) => range.len() / width,
                         Some(width) => {
-                            return Err(Fault::SizeMismatch { what: format!("{} bytes of {width}-byte numbers", range.len()) });
+                            return Err(Fault::SizeMismatch {
+                                what: format!("{} bytes of {width}-byte numbers", range.len()),
+                            });
                         }
                         // Every varint ends in the one byte of it that has no top bit.
-                        None => bytes[range.clone()].iter().filter(|byte| *byte & 128 == 0).count(),
+                        None => bytes[range.clone()]
+                            .iter()
+                            .filter(|byte| *byte & 128 == 0)
+                            .count(),
                     };
                     only = Some(range);
                     count as u64
                 }
             };
         }
-        let found = items.checked_mul(self.width as u64).ok_or_else(|| Fault::Overflow { what: format!("{items} items") })?;
-        Ok((found, if runs == 0 { Some(0..0) } else { only.filter(|_| runs == 1) }))
+        let found = items
+            .checked_mul(self.width as u64)
+            .ok_or_else(|| Fault::Overflow {
+                what: format!("{items} items"),
+            })?;
+        Ok((
+            found,
+            if runs == 0 {
+                Some(0..0)
+            } else {
+                only.filter(|_| runs == 1)
+            },
+        ))
     }
 
     /// Writes the items as little-endian values.
     fn write(self, bytes: &[u8], out: &mut dyn Write) -> Result<(), Fault> {
-        let io = |error: io::Error| Fault::Io { what: error.to_string() };
+        let io = |error: io::Error| Fault::Io {
+            what: error.to_string(),
+        };
         for wire in self.runs(bytes, 0..bytes.len()) {
             match (wire?, self.width_on_wire) {
-                (Wire::Fixed(range), _) | (Wire::Bytes(range), Some(_)) => out.write_all(&bytes[range]).map_err(io)?,
-                (Wire::Number(value), _) => out.write_all(&value.to_le_bytes()[..self.width]).map_err(io)?,
+                (Wire::Fixed(range), _) | (Wire::Bytes(range), Some(_)) => {
+                    out.write_all(&bytes[range]).map_err(io)?
+                }
+                (Wire::Number(value), _) => out
+                    .write_all(&value.to_le_bytes()[..self.width])
+                    .map_err(io)?,
                 (Wire::Bytes(range), None) => {
                     let mut buffer = Vec::with_capacity(1 << 12);
                     for value in Varints::new(&bytes[range]) {
-                        let value = value.map_err(|broken| Fault::BadHeader { what: format!("a number in its data: {broken:?}") })?;
+                        let value = value.map_err(|broken| Fault::BadHeader {
+                            what: format!("a number in its data: {broken:?}"),
+                        })?;
                         buffer.extend_from_slice(&value.to_le_bytes()[..self.width]);
                         if buffer.len() >= (1 << 12) - 8 {
                             out.write_all(&buffer).map_err(io)?;
@@ -263,7 +346,9 @@ impl Lazy for Typed {
     fn view(&self) -> Result<View, ReadError> {
         let bytes = self
             .cache
-            .make(&self.what, self.len, &mut |out| self.field.write(&self.message, out))
+            .make(&self.what, self.len, &mut |out| {
+                self.field.write(&self.message, out)
+            })
             .map_err(|fault| ReadError::Decode(Box::new(fault)))?;
         self.message.check()?;
         Ok(View::new(self.dtype, self.shape.clone(), bytes)?)
@@ -282,22 +367,40 @@ impl External {
             Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
             _ => PathBuf::from("."),
         });
-        Self { folder, files: HashMap::new() }
+        Self {
+            folder,
+            files: HashMap::new(),
+        }
     }
 
     /// The `len` bytes that `external_data` describes.
-    pub(super) fn find(&mut self, pairs: &HashMap<String, String>, len: u64) -> Result<Bytes, Fault> {
+    pub(super) fn find(
+        &mut self,
+        pairs: &HashMap<String, String>,
+        len: u64,
+    ) -> Result<Bytes, Fault> {
         let number = |key: &str, default: u64| match pairs.get(key).map(|text| text.trim()) {
             None | Some("") => Ok(default),
-            Some(text) => text.parse().map_err(|_| Fault::BadHeader { what: format!("the {key} of its external data is `{text}`") }),
+            Some(text) => text.parse().map_err(|_| Fault::BadHeader {
+                what: format!("the {key} of its external data is `{text}`"),
+            }),
         };
-        let location = pairs.get("location").ok_or_else(|| Fault::BadHeader { what: "external data without a location".to_owned() })?;
+        let location = pairs.get("location").ok_or_else(|| Fault::BadHeader {
+            what: "external data without a location".to_owned(),
+        })?;
         let (offset, length) = (number("offset", 0)?, number("length", len)?);
         if length != len {
-            return Err(Fault::SizeMismatch { what: format!("it takes {len} bytes, its external data has {length}") });
+            return Err(Fault::SizeMismatch {
+                what: format!("it takes {len} bytes, its external data has {length}"),
+            });
         }
         let file = self.open(location)?;
-        let outside = || Fault::OutOfBounds { what: format!("{len} bytes at {offset} of `{location}`, which has {}", file.len()) };
+        let outside = || Fault::OutOfBounds {
+            what: format!(
+                "{len} bytes at {offset} of `{location}`, which has {}",
+                file.len()
+            ),
+        };
         let end = offset.checked_add(len).ok_or_else(outside)?;
         file.slice(offset..end).ok_or_else(outside)
     }
@@ -307,9 +410,14 @@ impl External {
             return known.clone();
         }
         let opened = match &self.folder {
-            Some(folder) => inside(folder, location)
-                .and_then(|path| crate::map::map_file(&path).map_err(|error| Fault::Io { what: format!("`{location}`: {error}") })),
-            None => Err(Fault::Unsupported { what: format!("`{location}` beside a model that is inside an archive") }),
+            Some(folder) => inside(folder, location).and_then(|path| {
+                crate::map::map_file(&path).map_err(|error| Fault::Io {
+                    what: format!("`{location}`: {error}"),
+                })
+            }),
+            None => Err(Fault::Unsupported {
+                what: format!("`{location}` beside a model that is inside an archive"),
+            }),
         };
         self.files.insert(location.to_owned(), opened.clone());
         opened
@@ -318,16 +426,30 @@ impl External {
 
 /// The file `location` of `folder`: never above it, never through a link that leads out of it.
 fn inside(folder: &Path, location: &str) -> Result<PathBuf, Fault> {
-    let escape = || Fault::PathEscape { what: format!("`{location}`, which is outside of the model's folder") };
+    let escape = || Fault::PathEscape {
+        what: format!("`{location}`, which is outside of the model's folder"),
+    };
     // Both separators, whatever this machine's is: the file may have been made for another.
-    let plain = Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    let foreign = location.split(['/', '\\']).any(|part| part == ".." || part.ends_with(':')) || location.starts_with('\\');
+    let plain = Path::new(location)
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    let foreign = location
+        .split(['/', '\\'])
+        .any(|part| part == ".." || part.ends_with(':'))
+        || location.starts_with('\\');
     if !plain || foreign {
         return Err(escape());
     }
-    let missing = |what: &str| Fault::Missing { what: format!("`{location}` beside the model: {what}") };
-    let home = folder.canonicalize().map_err(|error| missing(&error.to_string()))?;
-    let path = home.join(location).canonicalize().map_err(|error| missing(&error.to_string()))?;
+    let missing = |what: &str| Fault::Missing {
+        what: format!("`{location}` beside the model: {what}"),
+    };
+    let home = folder
+        .canonicalize()
+        .map_err(|error| missing(&error.to_string()))?;
+    let path = home
+        .join(location)
+        .canonicalize()
+        .map_err(|error| missing(&error.to_string()))?;
     if !path.starts_with(&home) {
         return Err(escape());
     }

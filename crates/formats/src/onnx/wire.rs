@@ -26,7 +26,12 @@ impl Wire {
     pub(super) fn numbers(self, bytes: &[u8], out: &mut Vec<i64>) {
         match self {
             Wire::Number(value) => out.push(value as i64),
-            Wire::Bytes(range) => out.extend(Varints::new(&bytes[range]).map_while(Result::ok).take(4096).map(|value| value as i64)),
+            Wire::Bytes(range) => out.extend(
+                Varints::new(&bytes[range])
+                    .map_while(Result::ok)
+                    .take(4096)
+                    .map(|value| value as i64),
+            ),
             Wire::Fixed(_) => {}
         }
     }
@@ -42,11 +47,16 @@ pub(super) struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// `range` must lie inside `bytes`.
     pub(super) fn new(bytes: &'a [u8], range: Range<usize>) -> Self {
-        Self { bytes, at: range.start, end: range.end.min(bytes.len()) }
+        Self {
+            bytes,
+            at: range.start,
+            end: range.end.min(bytes.len()),
+        }
     }
 
     fn varint(&mut self) -> Result<u64, Fault> {
-        let (value, len) = varint(&self.bytes[self.at..self.end]).map_err(|broken| broken.at(self.at))?;
+        let (value, len) =
+            varint(&self.bytes[self.at..self.end]).map_err(|broken| broken.at(self.at))?;
         self.at += len;
         Ok(value)
     }
@@ -56,7 +66,9 @@ impl<'a> Fields<'a> {
         let tag = self.varint()?;
         let number = tag >> 3;
         if number == 0 || number > u64::from(u32::MAX) {
-            return Err(Fault::BadHeader { what: format!("field number {number} at byte {start}") });
+            return Err(Fault::BadHeader {
+                what: format!("field number {number} at byte {start}"),
+            });
         }
         let (wire, cut) = match tag & 7 {
             0 => (Wire::Number(self.varint()?), false),
@@ -64,20 +76,30 @@ impl<'a> Fields<'a> {
             2 => {
                 let len = self.varint()?;
                 let left = self.end - self.at;
-                let (taken, cut) = if len > left as u64 { (left, true) } else { (len as usize, false) };
+                let (taken, cut) = if len > left as u64 {
+                    (left, true)
+                } else {
+                    (len as usize, false)
+                };
                 let range = self.at..self.at + taken;
                 self.at = range.end;
                 (Wire::Bytes(range), cut)
             }
             5 => self.fixed(4)?,
-            other => return Err(Fault::BadHeader { what: format!("wire type {other} at byte {start}") }),
+            other => {
+                return Err(Fault::BadHeader {
+                    what: format!("wire type {other} at byte {start}"),
+                });
+            }
         };
         Ok(Field { number, wire, cut })
     }
 
     fn fixed(&mut self, len: usize) -> Result<(Wire, bool), Fault> {
         if self.end - self.at < len {
-            return Err(Fault::Truncated { what: format!("a number at byte {} ends beyond {}", self.at, self.end) });
+            return Err(Fault::Truncated {
+                what: format!("a number at byte {} ends beyond {}", self.at, self.end),
+            });
         }
         let range = self.at..self.at + len;
         self.at = range.end;
@@ -110,8 +132,12 @@ pub(super) enum BadVarint {
 impl BadVarint {
     fn at(self, at: usize) -> Fault {
         match self {
-            BadVarint::Cut => Fault::Truncated { what: format!("a number at byte {at} does not end") },
-            BadVarint::Long => Fault::BadHeader { what: format!("a number at byte {at} is longer than ten bytes") },
+            BadVarint::Cut => Fault::Truncated {
+                what: format!("a number at byte {at} does not end"),
+            },
+            BadVarint::Long => Fault::BadHeader {
+                what: format!("a number at byte {at} is longer than ten bytes"),
+            },
         }
     }
 }
@@ -125,7 +151,11 @@ pub(super) fn varint(bytes: &[u8]) -> Result<(u64, usize), BadVarint> {
             return Ok((value, i + 1));
         }
     }
-    Err(if bytes.len() < 10 { BadVarint::Cut } else { BadVarint::Long })
+    Err(if bytes.len() < 10 {
+        BadVarint::Cut
+    } else {
+        BadVarint::Long
+    })
 }
 
 /// Packed varints.

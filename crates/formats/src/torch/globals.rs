@@ -458,7 +458,12 @@ pub(super) fn judge(name: &str) -> Judgement {
         return match last {
             "getattr" => Judgement::Depends,
             _ if BUILTINS.contains(&last) => Judgement::Inert,
-            _ if ["Error", "Exception", "Warning"].iter().any(|end| last.ends_with(end)) => Judgement::Opaque,
+            _ if ["Error", "Exception", "Warning"]
+                .iter()
+                .any(|end| last.ends_with(end)) =>
+            {
+                Judgement::Opaque
+            }
             _ => Judgement::Unsafe,
         };
     }
@@ -478,11 +483,23 @@ pub(super) fn judge(name: &str) -> Judgement {
     // Paths are values; what they do (`Path.write_text`, `Path.unlink`) is not.
     let acts = name.starts_with("pathlib.");
     let reaches = name.split('.').skip(1).any(|part| REACHED.contains(&part));
-    let hidden = name.split('.').skip(1).any(|part| part.starts_with("__") && part.ends_with("__"));
-    if acts || reaches || hidden || TELLING.contains(&last) || name.contains(['\0', '\n', ' ', '/', '\\', '(']) {
+    let hidden = name
+        .split('.')
+        .skip(1)
+        .any(|part| part.starts_with("__") && part.ends_with("__"));
+    if acts
+        || reaches
+        || hidden
+        || TELLING.contains(&last)
+        || name.contains(['\0', '\n', ' ', '/', '\\', '('])
+    {
         return Judgement::Unsafe;
     }
-    if is_torch_word(name) || module.starts_with("numpy") && last.chars().next().is_some_and(char::is_lowercase) && module == "numpy" {
+    if is_torch_word(name)
+        || module.starts_with("numpy")
+            && last.chars().next().is_some_and(char::is_lowercase)
+            && module == "numpy"
+    {
         return Judgement::Inert;
     }
     Judgement::Opaque
@@ -490,8 +507,11 @@ pub(super) fn judge(name: &str) -> Judgement {
 
 /// `torch.float32`, `torch.FloatStorage`, `torch.per_tensor_affine`, `torch.contiguous_format`: words, not objects.
 fn is_torch_word(name: &str) -> bool {
-    let Some((module, last)) = name.rsplit_once('.') else { return false };
-    let storage = last.ends_with("Storage") && matches!(module, "torch" | "torch.cuda" | "torch.storage");
+    let Some((module, last)) = name.rsplit_once('.') else {
+        return false;
+    };
+    let storage =
+        last.ends_with("Storage") && matches!(module, "torch" | "torch.cuda" | "torch.storage");
     let word = module == "torch"
         && (super::layout::torch_dtype(last).is_some()
             || last.ends_with("_affine")
@@ -517,26 +537,49 @@ const QUIET: &[&str] = &[
 const TOLD: usize = 100;
 
 /// Tells about every name and every call of a pickle, also of those whose result was thrown away.
-pub(super) fn inspect(graph: &Graph, limits: &Limits, contents: &mut Contents, script: bool, depth: usize) {
-    let judgements: Vec<Judgement> =
-        graph.names().iter().map(|name| if script && name.starts_with("__torch__.") { Judgement::Inert } else { judge(name) }).collect();
+pub(super) fn inspect(
+    graph: &Graph,
+    limits: &Limits,
+    contents: &mut Contents,
+    script: bool,
+    depth: usize,
+) {
+    let judgements: Vec<Judgement> = graph
+        .names()
+        .iter()
+        .map(|name| {
+            if script && name.starts_with("__torch__.") {
+                Judgement::Inert
+            } else {
+                judge(name)
+            }
+        })
+        .collect();
     let mut told = 0;
     for (name, judgement) in graph.names().iter().zip(&judgements) {
         // A name is enough: `BUILD` can smuggle a callable in, and importing a module already executes it.
         if *judgement == Judgement::Unsafe && told < TOLD {
             told += 1;
-            contents.find(FindingKind::UnsafeGlobal, format!("asks to call {}; not executed", printable(name)));
+            contents.find(
+                FindingKind::UnsafeGlobal,
+                format!("asks to call {}; not executed", printable(name)),
+            );
         }
     }
     let mut opaque: HashSet<u32> = HashSet::new();
     for (id, node) in graph.nodes() {
-        let Node::Call { function, .. } = node else { continue };
+        let Node::Call { function, .. } = node else {
+            continue;
+        };
         match graph.node(function) {
             Node::Global(name) => match judgements[name as usize] {
                 Judgement::Depends if !harmless_use(graph, id) => {
                     contents.find(
                         FindingKind::UnsafeGlobal,
-                        format!("asks to call {}; not executed", printable(&graph.names()[name as usize])),
+                        format!(
+                            "asks to call {}; not executed",
+                            printable(&graph.names()[name as usize])
+                        ),
                     );
                 }
                 Judgement::Opaque => {
@@ -553,22 +596,41 @@ pub(super) fn inspect(graph: &Graph, limits: &Limits, contents: &mut Contents, s
             },
             // Old files name the classes of modules by a persistent id: ("module", class, file, source).
             Node::Persistent(pid) => {
-                if let Some(Node::Global(name)) = graph.sequence(pid).and_then(|parts| parts.get(1).map(|class| graph.node(*class)))
+                if let Some(Node::Global(name)) = graph
+                    .sequence(pid)
+                    .and_then(|parts| parts.get(1).map(|class| graph.node(*class)))
                     && judgements[name as usize] == Judgement::Opaque
                 {
                     opaque.insert(name);
                 }
             }
-            Node::Call { function: inner, .. }
-                if graph.global_name(inner).is_some_and(|name| name.ends_with(".getattr")) && harmless_use(graph, function) => {}
-            _ => contents.find(FindingKind::UnsafeGlobal, "asks to call something it computes; not executed"),
+            Node::Call {
+                function: inner, ..
+            } if graph
+                .global_name(inner)
+                .is_some_and(|name| name.ends_with(".getattr"))
+                && harmless_use(graph, function) => {}
+            _ => contents.find(
+                FindingKind::UnsafeGlobal,
+                "asks to call something it computes; not executed",
+            ),
         }
     }
-    let quiet = |name: &u32| QUIET.iter().any(|prefix| graph.names()[*name as usize].starts_with(prefix));
+    let quiet = |name: &u32| {
+        QUIET
+            .iter()
+            .any(|prefix| graph.names()[*name as usize].starts_with(prefix))
+    };
     let mut opaque: Vec<u32> = opaque.into_iter().filter(|name| !quiet(name)).collect();
     opaque.sort_unstable();
     for name in opaque.into_iter().take(TOLD) {
-        contents.find(FindingKind::OpaqueObject, format!("holds an object of {}", printable(&graph.names()[name as usize])));
+        contents.find(
+            FindingKind::OpaqueObject,
+            format!(
+                "holds an object of {}",
+                printable(&graph.names()[name as usize])
+            ),
+        );
     }
 }
 
@@ -594,19 +656,36 @@ fn class_name(graph: &Graph, id: Id) -> Option<&str> {
 
 /// `getattr(EnumClass, "NAME")` and `partial(class, ...)`: how pickles write enum members, nested classes and defaults.
 fn harmless_use(graph: &Graph, call: Id) -> bool {
-    let Some((_, arguments)) = graph.call(call) else { return false };
-    let Some(name) = arguments.first().and_then(|first| class_name(graph, *first)) else { return false };
+    let Some((_, arguments)) = graph.call(call) else {
+        return false;
+    };
+    let Some(name) = arguments
+        .first()
+        .and_then(|first| class_name(graph, *first))
+    else {
+        return false;
+    };
     let attribute = arguments.get(1).and_then(|second| graph.text(*second));
-    let hidden = attribute.is_some_and(|text| text.contains("__") || REACHED.contains(&&*text) || TELLING.contains(&&*text));
+    let hidden = attribute.is_some_and(|text| {
+        text.contains("__") || REACHED.contains(&&*text) || TELLING.contains(&&*text)
+    });
     matches!(judge(name), Judgement::Inert | Judgement::Opaque) && !hidden
 }
 
 /// `_load_from_bytes` is `torch.load` of the bytes it is given: what is in them counts as in the file.
 fn inspect_nested(graph: &Graph, call: Id, limits: &Limits, contents: &mut Contents, depth: usize) {
-    let Some(bytes) = graph.call(call).and_then(|(_, arguments)| super::layout::bytes_of(graph, *arguments.first()?).ok()) else { return };
+    let Some(bytes) = graph
+        .call(call)
+        .and_then(|(_, arguments)| super::layout::bytes_of(graph, *arguments.first()?).ok())
+    else {
+        return;
+    };
     let Ok(bytes) = bytes.fetch() else { return };
     if depth >= 4 {
-        contents.find(FindingKind::Odd, "holds pickles inside pickles, deeper than 4");
+        contents.find(
+            FindingKind::Odd,
+            "holds pickles inside pickles, deeper than 4",
+        );
         return;
     }
     let mut at = 0;
@@ -625,7 +704,11 @@ fn inspect_nested(graph: &Graph, call: Id, limits: &Limits, contents: &mut Conte
 
 /// A name as it can be printed: short, and without control characters.
 fn printable(name: &str) -> String {
-    let mut out: String = name.chars().take(200).flat_map(char::escape_debug).collect();
+    let mut out: String = name
+        .chars()
+        .take(200)
+        .flat_map(char::escape_debug)
+        .collect();
     if name.chars().nth(200).is_some() {
         out.push('…');
     }
@@ -640,7 +723,11 @@ mod tests {
         let pickle = unpickle(&pickle.to_vec().into(), 0, &Limits::default());
         let mut contents = Contents::new("pickle");
         inspect(&pickle.graph, &Limits::default(), &mut contents, false, 0);
-        contents.findings.into_iter().map(|finding| (finding.kind, finding.text)).collect()
+        contents
+            .findings
+            .into_iter()
+            .map(|finding| (finding.kind, finding.text))
+            .collect()
     }
 
     #[test]
@@ -700,25 +787,41 @@ mod tests {
 
     #[test]
     fn an_exploit_whose_result_is_popped_is_found() {
-        assert_eq!(findings(b"cos\nsystem\n(U\x01xtR0N."), [(FindingKind::UnsafeGlobal, "asks to call os.system; not executed".into())]);
+        assert_eq!(
+            findings(b"cos\nsystem\n(U\x01xtR0N."),
+            [(
+                FindingKind::UnsafeGlobal,
+                "asks to call os.system; not executed".into()
+            )]
+        );
     }
 
     #[test]
     fn getattr_of_an_enum_is_harmless_and_of_a_module_is_not() {
         assert_eq!(findings(b"cbuiltins\ngetattr\n(cm\nColor\nU\x03REDtR."), []);
         assert!(!findings(b"cbuiltins\ngetattr\n(cos\npath\nU\x06systemtR.").is_empty());
-        assert!(findings(b"cbuiltins\ngetattr\n(cm\nColor\nU\x0b__globals__tR.").iter().any(|(kind, _)| kind.is_attack()));
+        assert!(
+            findings(b"cbuiltins\ngetattr\n(cm\nColor\nU\x0b__globals__tR.")
+                .iter()
+                .any(|(kind, _)| kind.is_attack())
+        );
     }
 
     #[test]
     fn calling_what_was_computed_is_an_attack() {
-        assert!(findings(b"cm\nf\n)R)R.").iter().any(|(kind, _)| kind.is_attack()));
+        assert!(
+            findings(b"cm\nf\n)R)R.")
+                .iter()
+                .any(|(kind, _)| kind.is_attack())
+        );
     }
 
     #[test]
     fn a_pickle_inside_a_pickle_is_looked_into() {
         assert!(
-            findings(b"ctorch.storage\n_load_from_bytes\n(C\x10cos\nsystem\n)R0N.tR.").iter().any(|(_, text)| text.contains("os.system"))
+            findings(b"ctorch.storage\n_load_from_bytes\n(C\x10cos\nsystem\n)R0N.tR.")
+                .iter()
+                .any(|(_, text)| text.contains("os.system"))
         );
     }
 }

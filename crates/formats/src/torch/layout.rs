@@ -41,7 +41,11 @@ impl Origin {
         let end = start.checked_add(len).filter(|end| *end <= self.len())?;
         match self {
             Origin::Ready(bytes) => bytes.slice(start..end).map(Origin::Ready),
-            Origin::Late(_) => Some(Origin::Late(Arc::new(Part { whole: self.clone(), start, end }))),
+            Origin::Late(_) => Some(Origin::Late(Arc::new(Part {
+                whole: self.clone(),
+                start,
+                end,
+            }))),
         }
     }
 }
@@ -59,7 +63,11 @@ impl Late for Part {
 
     fn fetch(&self) -> Result<Bytes, Fault> {
         let whole = self.whole.fetch()?;
-        whole.slice(self.start..self.end).ok_or_else(|| Fault::Truncated { what: format!("a storage of {} bytes", whole.len()) })
+        whole
+            .slice(self.start..self.end)
+            .ok_or_else(|| Fault::Truncated {
+                what: format!("a storage of {} bytes", whole.len()),
+            })
     }
 }
 
@@ -78,32 +86,66 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(dtype: DType, shape: Shape, strides: Vec<i64>, offset: u64, origin: Origin) -> Result<Self, Fault> {
-        let layout = Self { dtype, shape, strides, offset, origin, big_endian: false, conjugate: false, negate: false, quant: None };
+    pub(super) fn new(
+        dtype: DType,
+        shape: Shape,
+        strides: Vec<i64>,
+        offset: u64,
+        origin: Origin,
+    ) -> Result<Self, Fault> {
+        let layout = Self {
+            dtype,
+            shape,
+            strides,
+            offset,
+            origin,
+            big_endian: false,
+            conjugate: false,
+            negate: false,
+            quant: None,
+        };
         layout.check()?;
         Ok(layout)
     }
 
     /// A row-major tensor that begins its storage.
     pub(super) fn row_major(dtype: DType, shape: Shape, origin: Origin) -> Result<Self, Fault> {
-        let strides = shape.row_major().ok_or_else(|| Fault::Overflow { what: format!("a shape of {shape}") })?;
+        let strides = shape.row_major().ok_or_else(|| Fault::Overflow {
+            what: format!("a shape of {shape}"),
+        })?;
         Self::new(dtype, shape, strides, 0, origin)
     }
 
     /// Every index of the shape lies in the storage. The same rule as [`View::strided`], for bytes not yet at hand.
     fn check(&self) -> Result<(), Fault> {
         if let Origin::Ready(bytes) = &self.origin {
-            View::strided(self.dtype, self.shape.clone(), self.strides.clone(), self.offset, bytes.clone())?;
+            View::strided(
+                self.dtype,
+                self.shape.clone(),
+                self.strides.clone(),
+                self.offset,
+                bytes.clone(),
+            )?;
         } else {
             if self.strides.len() != self.shape.rank() {
-                return Err(Fault::BadShape { what: format!("{} sizes but {} strides", self.shape.rank(), self.strides.len()) });
+                return Err(Fault::BadShape {
+                    what: format!(
+                        "{} sizes but {} strides",
+                        self.shape.rank(),
+                        self.strides.len()
+                    ),
+                });
             }
-            let elements = self.shape.elements().ok_or_else(|| Fault::Overflow { what: format!("a shape of {}", self.shape) })?;
+            let elements = self.shape.elements().ok_or_else(|| Fault::Overflow {
+                what: format!("a shape of {}", self.shape),
+            })?;
             let held = match self.dtype.packing() {
                 Packing::Bytes(0) => u64::MAX,
                 Packing::Bytes(n) => self.origin.len() / n as u64,
                 Packing::Bits(bits) => self.origin.len().saturating_mul(8) / bits as u64,
-                Packing::Block { elements, bytes } => (self.origin.len() / bytes as u64).saturating_mul(elements as u64),
+                Packing::Block { elements, bytes } => {
+                    (self.origin.len() / bytes as u64).saturating_mul(elements as u64)
+                }
             };
             let reach = |up: bool| -> i128 {
                 let steps = self
@@ -112,7 +154,9 @@ impl Layout {
                     .iter()
                     .zip(&self.strides)
                     .map(|(dim, stride)| i128::from(dim.saturating_sub(1)) * i128::from(*stride));
-                steps.filter(|step| (*step > 0) == up).fold(i128::from(self.offset), i128::saturating_add)
+                steps
+                    .filter(|step| (*step > 0) == up)
+                    .fold(i128::from(self.offset), i128::saturating_add)
             };
             if elements > 0 && (reach(false) < 0 || reach(true) >= i128::from(held)) {
                 let what = format!(
@@ -127,23 +171,39 @@ impl Layout {
         }
         let elements = self.shape.elements().unwrap_or(0);
         if self.dtype.byte_len(elements).is_none() {
-            return Err(Fault::Overflow { what: format!("{} of {}", self.shape, self.dtype) });
+            return Err(Fault::Overflow {
+                what: format!("{} of {}", self.shape, self.dtype),
+            });
         }
         // Packed elements have no chunks when they are strided: what cannot be read is not listed.
         let packed = !matches!(self.dtype.packing(), Packing::Bytes(_));
         if packed
             && elements > 0
-            && (self.offset != 0 || self.shape.row_major().is_none_or(|strides| !same_steps(&self.shape, &strides, &self.strides)))
+            && (self.offset != 0
+                || self
+                    .shape
+                    .row_major()
+                    .is_none_or(|strides| !same_steps(&self.shape, &strides, &self.strides)))
         {
-            return Err(Fault::Unsupported { what: format!("a strided view of {}", self.dtype) });
+            return Err(Fault::Unsupported {
+                what: format!("a strided view of {}", self.dtype),
+            });
         }
         Ok(())
     }
 
     pub(super) fn view(&self) -> Result<View, ReadError> {
         let bytes = self.origin.fetch().map_err(decode_error)?;
-        let view = View::strided(self.dtype, self.shape.clone(), self.strides.clone(), self.offset, bytes)?;
-        let view = view.big_endian(self.big_endian).lazy_bits(self.conjugate, self.negate);
+        let view = View::strided(
+            self.dtype,
+            self.shape.clone(),
+            self.strides.clone(),
+            self.offset,
+            bytes,
+        )?;
+        let view = view
+            .big_endian(self.big_endian)
+            .lazy_bits(self.conjugate, self.negate);
         Ok(match &self.quant {
             Some(quant) => view.quantized(quant.clone()),
             None => view,
@@ -152,20 +212,32 @@ impl Layout {
 
     /// The form in which it is listed: the plainest that fits.
     pub(super) fn data(self) -> Result<Data, Fault> {
-        let Origin::Ready(bytes) = &self.origin else { return Ok(Data::Lazy(Arc::new(self))) };
+        let Origin::Ready(bytes) = &self.origin else {
+            return Ok(Data::Lazy(Arc::new(self)));
+        };
         let plain = !self.big_endian && !self.conjugate && !self.negate && self.quant.is_none();
-        let whole = self.shape.elements().and_then(|elements| self.dtype.byte_len(elements));
-        if let (true, Some(len), Some(strides), Packing::Bytes(item)) = (plain, whole, self.shape.row_major(), self.dtype.packing())
+        let whole = self
+            .shape
+            .elements()
+            .and_then(|elements| self.dtype.byte_len(elements));
+        if let (true, Some(len), Some(strides), Packing::Bytes(item)) =
+            (plain, whole, self.shape.row_major(), self.dtype.packing())
             && (len == 0 || same_steps(&self.shape, &strides, &self.strides))
         {
-            let start = if len == 0 { 0 } else { self.offset * item as u64 };
+            let start = if len == 0 {
+                0
+            } else {
+                self.offset * item as u64
+            };
             if let Some(bytes) = bytes.slice(start..start + len) {
                 return Ok(Data::Plain(bytes));
             }
         }
         match self.view() {
             Ok(view) => Ok(Data::View(Box::new(view))),
-            Err(error) => Err(Fault::OutOfBounds { what: error.to_string() }),
+            Err(error) => Err(Fault::OutOfBounds {
+                what: error.to_string(),
+            }),
         }
     }
 
@@ -173,9 +245,9 @@ impl Layout {
     pub(super) fn integers(&self) -> Result<Vec<i64>, Fault> {
         let mut out = Vec::new();
         self.each(&mut |bytes| {
-            out.push(
-                integer(self.dtype, bytes).ok_or_else(|| Fault::BadDtype { what: format!("{} where integers are needed", self.dtype) })?,
-            );
+            out.push(integer(self.dtype, bytes).ok_or_else(|| Fault::BadDtype {
+                what: format!("{} where integers are needed", self.dtype),
+            })?);
             Ok(())
         })?;
         Ok(out)
@@ -185,9 +257,9 @@ impl Layout {
     pub(super) fn numbers(&self) -> Result<Vec<f64>, Fault> {
         let mut out = Vec::new();
         self.each(&mut |bytes| {
-            out.push(
-                number(self.dtype, bytes).ok_or_else(|| Fault::BadDtype { what: format!("{} where numbers are needed", self.dtype) })?,
-            );
+            out.push(number(self.dtype, bytes).ok_or_else(|| Fault::BadDtype {
+                what: format!("{} where numbers are needed", self.dtype),
+            })?);
             Ok(())
         })?;
         Ok(out)
@@ -195,18 +267,27 @@ impl Layout {
 
     fn each(&self, take: &mut dyn FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
         let Packing::Bytes(item) = self.dtype.packing() else {
-            return Err(Fault::BadDtype { what: format!("{} where numbers are needed", self.dtype) });
+            return Err(Fault::BadDtype {
+                what: format!("{} where numbers are needed", self.dtype),
+            });
         };
         let elements = self.shape.elements().unwrap_or(u64::MAX);
         if item == 0 || elements > self.origin.len() / item as u64 {
-            return Err(Fault::Limit { what: format!("{} repeated numbers", self.shape) });
+            return Err(Fault::Limit {
+                what: format!("{} repeated numbers", self.shape),
+            });
         }
-        let view = self.view().map_err(|error| Fault::Io { what: error.to_string() })?;
+        let view = self.view().map_err(|error| Fault::Io {
+            what: error.to_string(),
+        })?;
         let mut scratch = Vec::new();
         let mut at = 0;
         while at < elements {
             let count = (elements - at).min(1 << 14);
-            for bytes in view.chunk(at, count as usize, &mut scratch).chunks_exact(item) {
+            for bytes in view
+                .chunk(at, count as usize, &mut scratch)
+                .chunks_exact(item)
+            {
                 take(bytes)?;
             }
             at += count;
@@ -227,7 +308,11 @@ pub(super) fn decode_error(fault: Fault) -> ReadError {
 
 /// Whether two sets of strides step alike: a dimension of one element takes no step.
 fn same_steps(shape: &Shape, a: &[i64], b: &[i64]) -> bool {
-    shape.dims().iter().zip(a.iter().zip(b)).all(|(dim, (a, b))| *dim <= 1 || a == b)
+    shape
+        .dims()
+        .iter()
+        .zip(a.iter().zip(b))
+        .all(|(dim, (a, b))| *dim <= 1 || a == b)
 }
 
 fn integer(dtype: DType, bytes: &[u8]) -> Option<i64> {
@@ -280,9 +365,8 @@ pub(super) fn torch_dtype(name: &str) -> Option<DType> {
         "float8_e5m2fnuz" => DType::F8E5M2Fnuz,
         "float8_e8m0fnu" => DType::F8E8M0Fnu,
         "float4_e2m1fn_x2" => DType::F4E2M1FnX2,
-        "qint8" | "quint8" | "qint32" | "quint4x2" | "quint2x4" | "bits8" | "bits16" | "bits1x8" | "bits2x4" | "bits4x2" => {
-            DType::parse(name)?
-        }
+        "qint8" | "quint8" | "qint32" | "quint4x2" | "quint2x4" | "bits8" | "bits16"
+        | "bits1x8" | "bits2x4" | "bits4x2" => DType::parse(name)?,
         _ => return None,
     })
 }
@@ -317,46 +401,81 @@ pub(super) fn storage_dtype(class: &str) -> Option<DType> {
 
 /// Bytes of `count` elements of a storage. Packed storages count their bytes.
 pub(super) fn storage_len(dtype: DType, count: i64) -> Result<u64, Fault> {
-    let count = u64::try_from(count).map_err(|_| Fault::BadShape { what: format!("a storage of {count} elements") })?;
+    let count = u64::try_from(count).map_err(|_| Fault::BadShape {
+        what: format!("a storage of {count} elements"),
+    })?;
     let item = dtype.itemsize().unwrap_or(1) as u64;
-    count.checked_mul(item).ok_or_else(|| Fault::Overflow { what: format!("a storage of {count} elements of {dtype}") })
+    count.checked_mul(item).ok_or_else(|| Fault::Overflow {
+        what: format!("a storage of {count} elements of {dtype}"),
+    })
 }
 
 /// The bytes that a pickle means: `bytes`, a Python 2 `str`, or text that stands for latin-1 (protocols below 3).
 pub(super) fn bytes_of(graph: &Graph, id: Id) -> Result<Origin, Fault> {
     let part = |span| {
         let bytes = graph.input.slice(graph.range(span));
-        bytes.map(Origin::Ready).ok_or_else(|| Fault::CorruptPickle { what: "bytes outside the pickle".into() })
+        bytes
+            .map(Origin::Ready)
+            .ok_or_else(|| Fault::CorruptPickle {
+                what: "bytes outside the pickle".into(),
+            })
     };
     match graph.node(id) {
         Node::Bytes(span) | Node::PyStr(span) => part(span),
         Node::Text(span) => {
-            let Origin::Ready(text) = part(span)? else { return Ok(Origin::Ready(Vec::new().into())) };
+            let Origin::Ready(text) = part(span)? else {
+                return Ok(Origin::Ready(Vec::new().into()));
+            };
             // Every latin-1 character is one or two bytes of UTF-8, and only the second is a continuation.
             let len = text.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as u64;
             let late = Latin1 { text, len };
-            if len <= 1 << 16 { late.fetch().map(Origin::Ready) } else { Ok(Origin::Late(Arc::new(late))) }
+            if len <= 1 << 16 {
+                late.fetch().map(Origin::Ready)
+            } else {
+                Ok(Origin::Late(Arc::new(late)))
+            }
         }
         Node::Escaped(_) | Node::Quoted(_) => {
             let text = graph.text(id).unwrap_or_default();
             latin1(&text).map(|bytes| Origin::Ready(bytes.into()))
         }
         Node::Call { function, .. } => {
-            let arguments = graph.call(id).map(|(_, arguments)| arguments.into_owned()).unwrap_or_default();
+            let arguments = graph
+                .call(id)
+                .map(|(_, arguments)| arguments.into_owned())
+                .unwrap_or_default();
             match (graph.global_name(function), arguments.first()) {
-                (Some("_codecs.encode" | "codecs.encode" | "builtins.bytearray" | "__builtin__.bytearray"), Some(first))
-                    if !matches!(graph.node(*first), Node::Call { .. }) =>
+                (
+                    Some(
+                        "_codecs.encode"
+                        | "codecs.encode"
+                        | "builtins.bytearray"
+                        | "__builtin__.bytearray",
+                    ),
+                    Some(first),
+                ) if !matches!(graph.node(*first), Node::Call { .. }) => bytes_of(graph, *first),
+                (Some("builtins.bytearray" | "__builtin__.bytearray"), Some(first))
+                    if encoded(graph, *first) =>
                 {
                     bytes_of(graph, *first)
                 }
-                (Some("builtins.bytearray" | "__builtin__.bytearray"), Some(first)) if encoded(graph, *first) => bytes_of(graph, *first),
-                (Some("builtins.bytes" | "__builtin__.bytes" | "builtins.bytearray" | "__builtin__.bytearray"), None) => {
-                    Ok(Origin::Ready(Vec::new().into()))
-                }
-                _ => Err(Fault::CorruptPickle { what: "bytes are needed, something else is there".into() }),
+                (
+                    Some(
+                        "builtins.bytes"
+                        | "__builtin__.bytes"
+                        | "builtins.bytearray"
+                        | "__builtin__.bytearray",
+                    ),
+                    None,
+                ) => Ok(Origin::Ready(Vec::new().into())),
+                _ => Err(Fault::CorruptPickle {
+                    what: "bytes are needed, something else is there".into(),
+                }),
             }
         }
-        _ => Err(Fault::CorruptPickle { what: "bytes are needed, something else is there".into() }),
+        _ => Err(Fault::CorruptPickle {
+            what: "bytes are needed, something else is there".into(),
+        }),
     }
 }
 
@@ -364,7 +483,9 @@ pub(super) fn bytes_of(graph: &Graph, id: Id) -> Result<Origin, Fault> {
 fn encoded(graph: &Graph, id: Id) -> bool {
     graph.call(id).is_some_and(|(function, arguments)| {
         graph.global_name(function) == Some("_codecs.encode")
-            && arguments.first().is_some_and(|first| !matches!(graph.node(*first), Node::Call { .. }))
+            && arguments
+                .first()
+                .is_some_and(|first| !matches!(graph.node(*first), Node::Call { .. }))
     })
 }
 
@@ -379,8 +500,9 @@ impl Late for Latin1 {
     }
 
     fn fetch(&self) -> Result<Bytes, Fault> {
-        let text = std::str::from_utf8(&self.text)
-            .map_err(|error| Fault::CorruptPickle { what: format!("bytes written as text are no text: {error}") })?;
+        let text = std::str::from_utf8(&self.text).map_err(|error| Fault::CorruptPickle {
+            what: format!("bytes written as text are no text: {error}"),
+        })?;
         Ok(latin1(text)?.into())
     }
 }
@@ -388,8 +510,9 @@ impl Late for Latin1 {
 fn latin1(text: &str) -> Result<Vec<u8>, Fault> {
     text.chars()
         .map(|c| {
-            u8::try_from(u32::from(c))
-                .map_err(|_| Fault::CorruptPickle { what: format!("bytes written as text hold {c:?}, which is no byte") })
+            u8::try_from(u32::from(c)).map_err(|_| Fault::CorruptPickle {
+                what: format!("bytes written as text hold {c:?}, which is no byte"),
+            })
         })
         .collect()
 }

@@ -35,11 +35,27 @@ mod tests {
     /// Reads bent forms of a real file (every `step`-th byte: all of them take minutes and were tried), and every tensor that
     /// is still listed: nothing may panic.
     fn bend(case: &str, file: &str, step: usize, read: Read) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch").join(case).join(file);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../testdata/torch")
+            .join(case)
+            .join(file);
         let whole = std::fs::read(&path).expect("a golden file");
-        let context = Context::new(Limits::default(), Arc::new(Cache::new(std::env::temp_dir(), 1 << 20)), whole.len() as u64);
+        let context = Context::new(
+            Limits::default(),
+            Arc::new(Cache::new(std::env::temp_dir(), 1 << 20)),
+            whole.len() as u64,
+        );
         let look = |bytes: Vec<u8>| {
-            let Ok(contents) = read(&Input { name: file.to_owned(), path: None, bytes: bytes.into() }, &context) else { return };
+            let Ok(contents) = read(
+                &Input {
+                    name: file.to_owned(),
+                    path: None,
+                    bytes: bytes.into(),
+                },
+                &context,
+            ) else {
+                return;
+            };
             for entry in &contents.entries {
                 if let Ok(view) = entry.view()
                     && view.len() < 1 << 16

@@ -9,12 +9,17 @@ use crate::{
 use twinscope_tensor::{Bytes, FindingKind};
 
 pub(crate) fn recognise(input: &Input) -> bool {
-    let pickled = matches!(input.extension().as_str(), "pkl" | "pickle" | "pdparams" | "pdopt" | "p");
+    let pickled = matches!(
+        input.extension().as_str(),
+        "pkl" | "pickle" | "pdparams" | "pdopt" | "p"
+    );
     let torch = matches!(input.extension().as_str(), "pt" | "pth" | "ckpt");
     match *input.bytes {
         [0x80, 0..=5, ..] => true,
         // Protocols 0 and 1 begin with the object itself: a container or a class.
-        [first, ..] => pickled || torch && b"(]}c".contains(&first) && input.bytes.last() == Some(&b'.'),
+        [first, ..] => {
+            pickled || torch && b"(]}c".contains(&first) && input.bytes.last() == Some(&b'.')
+        }
         [] => false,
     }
 }
@@ -34,7 +39,9 @@ fn check_end(input: &Input, end: usize, mut contents: Contents) -> Result<Conten
         return Ok(contents);
     }
     if contents.entries.is_empty() {
-        let what = format!("a pickle without tensors ends at byte {end}, {left} bytes follow and torch's magic number is missing");
+        let what = format!(
+            "a pickle without tensors ends at byte {end}, {left} bytes follow and torch's magic number is missing"
+        );
         return walk::refuse(contents, Fault::BadHeader { what });
     }
     contents.find(FindingKind::Odd, format!("{left} bytes follow the pickle"));
@@ -42,7 +49,11 @@ fn check_end(input: &Input, end: usize, mut contents: Contents) -> Result<Conten
 }
 
 /// Lists the one pickle that `bytes` begin with, and returns where it ends. Also for formats that hold a pickle.
-pub(crate) fn read_pickle(bytes: &Bytes, context: &Context, contents: &mut Contents) -> Result<usize, Fault> {
+pub(crate) fn read_pickle(
+    bytes: &Bytes,
+    context: &Context,
+    contents: &mut Contents,
+) -> Result<usize, Fault> {
     let pickle = unpickle(bytes, 0, &context.limits);
     globals::inspect(&pickle.graph, &context.limits, contents, false, 0);
     let end = pickle.result?;

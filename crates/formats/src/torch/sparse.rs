@@ -61,14 +61,24 @@ type Place = (u64, u64);
 impl Sparse {
     /// Whether the parts fit each other; for small indices also whether each lies inside.
     pub(super) fn check(&self) -> Result<(), Fault> {
-        let elements = self.shape.elements().ok_or_else(|| Fault::Overflow { what: format!("a shape of {}", self.shape) })?;
-        if self.values.dtype.byte_len(elements).is_none() || !matches!(self.values.dtype.packing(), Packing::Bytes(_)) {
-            return Err(Fault::Overflow { what: format!("{} of {}", self.shape, self.values.dtype) });
+        let elements = self.shape.elements().ok_or_else(|| Fault::Overflow {
+            what: format!("a shape of {}", self.shape),
+        })?;
+        if self.values.dtype.byte_len(elements).is_none()
+            || !matches!(self.values.dtype.packing(), Packing::Bytes(_))
+        {
+            return Err(Fault::Overflow {
+                what: format!("{} of {}", self.shape, self.values.dtype),
+            });
         }
         let expected = if self.format == Format::Coo { 1 } else { 2 };
         if self.indices.len() != expected {
             return Err(Fault::CorruptPickle {
-                what: format!("a {} tensor with {} index tensors", self.format.name(), self.indices.len()),
+                what: format!(
+                    "a {} tensor with {} index tensors",
+                    self.format.name(),
+                    self.indices.len()
+                ),
             });
         }
         self.inner()?;
@@ -79,7 +89,14 @@ impl Sparse {
     }
 
     fn bad(&self, what: impl Into<String>) -> Fault {
-        Fault::BadShape { what: format!("a {} tensor of {}: {}", self.format.name(), self.shape, what.into()) }
+        Fault::BadShape {
+            what: format!(
+                "a {} tensor of {}: {}",
+                self.format.name(),
+                self.shape,
+                what.into()
+            ),
+        }
     }
 
     /// How many dense elements follow each position.
@@ -87,15 +104,21 @@ impl Sparse {
         let (shape, values) = (self.shape.dims(), self.values.shape.dims());
         if self.format == Format::Coo {
             let rank = match self.indices[0].shape.dims() {
-                [rank, count] if Some(count) == values.first() => usize::try_from(*rank).unwrap_or(usize::MAX),
-                other => return Err(self.bad(format!("indices of {other:?} for values of {values:?}"))),
+                [rank, count] if Some(count) == values.first() => {
+                    usize::try_from(*rank).unwrap_or(usize::MAX)
+                }
+                other => {
+                    return Err(self.bad(format!("indices of {other:?} for values of {values:?}")));
+                }
             };
             if rank > shape.len() || shape[rank..] != values[1..] {
                 return Err(self.bad(format!("{rank} index rows for values of {values:?}")));
             }
             // A zero elsewhere lets the whole be counted while a part of it cannot.
             let inner = Shape::from(shape[rank..].to_vec()).elements();
-            return inner.ok_or_else(|| Fault::Overflow { what: format!("a shape of {}", self.shape) });
+            return inner.ok_or_else(|| Fault::Overflow {
+                what: format!("a shape of {}", self.shape),
+            });
         }
         self.grid().map(|grid| grid.inner)
     }
@@ -103,29 +126,45 @@ impl Sparse {
     /// Where each run of values goes, sorted.
     fn places(&self) -> Result<Vec<Place>, Fault> {
         let inner = self.inner()?;
-        let (count, item) = (self.values.shape.elements().unwrap_or(u64::MAX), self.values.dtype.itemsize().unwrap_or(1));
-        if count > self.values.origin.len() / item.max(1) as u64 || self.values.shape.dims()[0] > self.values.origin.len() {
-            return Err(Fault::Limit { what: format!("{} repeated values", self.values.shape) });
+        let (count, item) = (
+            self.values.shape.elements().unwrap_or(u64::MAX),
+            self.values.dtype.itemsize().unwrap_or(1),
+        );
+        if count > self.values.origin.len() / item.max(1) as u64
+            || self.values.shape.dims()[0] > self.values.origin.len()
+        {
+            return Err(Fault::Limit {
+                what: format!("{} repeated values", self.values.shape),
+            });
         }
         if self.shape.elements() == Some(0) && self.values.shape.dims()[0] > 0 {
             return Err(self.bad("values for a tensor without elements"));
         }
-        let mut places = if self.format == Format::Coo { self.coo(inner)? } else { self.compressed()? };
+        let mut places = if self.format == Format::Coo {
+            self.coo(inner)?
+        } else {
+            self.compressed()?
+        };
         places.sort_unstable();
         Ok(places)
     }
 
     fn coo(&self, inner: u64) -> Result<Vec<Place>, Fault> {
         let indices = self.indices[0].integers()?;
-        let (rank, count) = (self.indices[0].shape.dims()[0] as usize, self.indices[0].shape.dims()[1] as usize);
+        let (rank, count) = (
+            self.indices[0].shape.dims()[0] as usize,
+            self.indices[0].shape.dims()[1] as usize,
+        );
         let mut places = Vec::with_capacity(count.min(indices.len().max(1)));
         for run in 0..count {
             let mut flat = 0u64;
             for (axis, size) in self.shape.dims()[..rank].iter().enumerate() {
                 let index = indices[axis * count + run];
                 let inside = u64::try_from(index).ok().filter(|index| index < size);
-                flat =
-                    flat * size + inside.ok_or_else(|| Fault::OutOfBounds { what: format!("index {index} of a dimension of {size}") })?;
+                flat = flat * size
+                    + inside.ok_or_else(|| Fault::OutOfBounds {
+                        what: format!("index {index} of a dimension of {size}"),
+                    })?;
             }
             places.push((flat * inner, run as u64 * inner));
         }
@@ -135,37 +174,81 @@ impl Sparse {
     /// How a compressed tensor is cut up: `batch + [rows, columns] + inner`, with `values` of
     /// `batch + [count] + blocks + inner`.
     fn grid(&self) -> Result<Grid, Fault> {
-        let (shape, values, pointers) = (self.shape.dims(), self.values.shape.dims(), self.indices[0].shape.dims());
+        let (shape, values, pointers) = (
+            self.shape.dims(),
+            self.values.shape.dims(),
+            self.indices[0].shape.dims(),
+        );
         let wrong = || self.bad(format!("pointers of {pointers:?} and values of {values:?}"));
         let batch = pointers.len().checked_sub(1).ok_or_else(wrong)?;
         let blocked = matches!(self.format, Format::Bsr | Format::Bsc);
         let inner_at = batch + if blocked { 3 } else { 1 };
-        if batch + 2 > shape.len() || values.len() != shape.len() - 2 + if blocked { 3 } else { 1 } {
+        if batch + 2 > shape.len() || values.len() != shape.len() - 2 + if blocked { 3 } else { 1 }
+        {
             return Err(wrong());
         }
         let plain = self.indices[1].shape.dims();
-        let alike = pointers[..batch] == shape[..batch] && plain.get(..batch) == Some(&shape[..batch]) && values[..batch] == shape[..batch];
-        if !alike || plain.len() != batch + 1 || plain[batch] != values[batch] || values[inner_at..] != shape[batch + 2..] {
+        let alike = pointers[..batch] == shape[..batch]
+            && plain.get(..batch) == Some(&shape[..batch])
+            && values[..batch] == shape[..batch];
+        if !alike
+            || plain.len() != batch + 1
+            || plain[batch] != values[batch]
+            || values[inner_at..] != shape[batch + 2..]
+        {
             return Err(wrong());
         }
-        let (height, width) = if blocked { (values[batch + 1], values[batch + 2]) } else { (1, 1) };
+        let (height, width) = if blocked {
+            (values[batch + 1], values[batch + 2])
+        } else {
+            (1, 1)
+        };
         let (rows, columns) = (shape[batch], shape[batch + 1]);
-        if height == 0 || width == 0 || !rows.is_multiple_of(height) || !columns.is_multiple_of(width) {
+        if height == 0
+            || width == 0
+            || !rows.is_multiple_of(height)
+            || !columns.is_multiple_of(width)
+        {
             return Err(self.bad(format!("blocks of [{height}, {width}]")));
         }
         // Values that repeat themselves by strides could stand for more places than the file pays for.
-        let held = self.values.shape.elements().and_then(|elements| self.values.dtype.byte_len(elements));
+        let held = self
+            .values
+            .shape
+            .elements()
+            .and_then(|elements| self.values.dtype.byte_len(elements));
         if held.is_none_or(|held| held > self.values.origin.len()) {
-            return Err(self.bad(format!("values of {values:?} over {} bytes", self.values.origin.len())));
+            return Err(self.bad(format!(
+                "values of {values:?} over {} bytes",
+                self.values.origin.len()
+            )));
         }
         let by_row = matches!(self.format, Format::Csr | Format::Bsr);
-        let (lines, across) = if by_row { (rows / height, columns / width) } else { (columns / width, rows / height) };
+        let (lines, across) = if by_row {
+            (rows / height, columns / width)
+        } else {
+            (columns / width, rows / height)
+        };
         if pointers[batch] != lines + 1 {
-            return Err(self.bad(format!("{} pointers for {lines} rows or columns", pointers[batch])));
+            return Err(self.bad(format!(
+                "{} pointers for {lines} rows or columns",
+                pointers[batch]
+            )));
         }
         let batches = shape[..batch].iter().product();
         let inner = shape[batch + 2..].iter().product();
-        Ok(Grid { batches, count: values[batch], rows, columns, height, width, lines, across, by_row, inner })
+        Ok(Grid {
+            batches,
+            count: values[batch],
+            rows,
+            columns,
+            height,
+            width,
+            lines,
+            across,
+            by_row,
+            inner,
+        })
     }
 
     fn compressed(&self) -> Result<Vec<Place>, Fault> {
@@ -179,15 +262,25 @@ impl Sparse {
             for line in 0..grid.lines {
                 let at = (first + line) as usize;
                 let ends = [pointers[at], pointers[at + 1]];
-                let span = u64::try_from(ends[0]).ok().zip(u64::try_from(ends[1]).ok()).filter(|(a, b)| a <= b && *b <= grid.count);
-                let (start, end) =
-                    span.ok_or_else(|| Fault::OutOfBounds { what: format!("pointers {ends:?} into {} values", grid.count) })?;
+                let span = u64::try_from(ends[0])
+                    .ok()
+                    .zip(u64::try_from(ends[1]).ok())
+                    .filter(|(a, b)| a <= b && *b <= grid.count);
+                let (start, end) = span.ok_or_else(|| Fault::OutOfBounds {
+                    what: format!("pointers {ends:?} into {} values", grid.count),
+                })?;
                 for run in batch * grid.count + start..batch * grid.count + end {
                     let index = plain[run as usize];
                     let across = grid.across;
                     let other = u64::try_from(index).ok().filter(|index| *index < across);
-                    let other = other.ok_or_else(|| Fault::OutOfBounds { what: format!("index {index} of a dimension of {across}") })?;
-                    let (row, column) = if grid.by_row { (line, other) } else { (other, line) };
+                    let other = other.ok_or_else(|| Fault::OutOfBounds {
+                        what: format!("index {index} of a dimension of {across}"),
+                    })?;
+                    let (row, column) = if grid.by_row {
+                        (line, other)
+                    } else {
+                        (other, line)
+                    };
                     grid.place(batch, row, column, run, &mut places);
                 }
                 // Overlapping spans could name every value once for each row.
@@ -203,16 +296,31 @@ impl Sparse {
         let dtype = self.values.dtype;
         let item = dtype.itemsize().unwrap_or(1);
         let elements = self.shape.elements().unwrap_or(0);
-        let len = dtype.byte_len(elements).ok_or_else(|| Fault::Overflow { what: format!("{} of {dtype}", self.shape) })?;
-        let stored = self.values.origin.len().saturating_add(self.indices.iter().map(|part| part.origin.len()).sum());
+        let len = dtype.byte_len(elements).ok_or_else(|| Fault::Overflow {
+            what: format!("{} of {dtype}", self.shape),
+        })?;
+        let stored = self
+            .values
+            .origin
+            .len()
+            .saturating_add(self.indices.iter().map(|part| part.origin.len()).sum());
         if len > self.limits.inflate_free && len / self.limits.inflate_ratio.max(1) > stored {
-            return Err(Fault::Bomb { what: format!("{stored} bytes of a sparse tensor stand for {len}") });
+            return Err(Fault::Bomb {
+                what: format!("{stored} bytes of a sparse tensor stand for {len}"),
+            });
         }
         let (inner, places) = (self.inner()?, self.places()?);
-        let run = usize::try_from(inner).ok().and_then(|inner| inner.checked_mul(item)).ok_or_else(|| self.bad("runs too long"))?;
-        let values = self.values.view().map_err(|error| Fault::Io { what: error.to_string() })?;
+        let run = usize::try_from(inner)
+            .ok()
+            .and_then(|inner| inner.checked_mul(item))
+            .ok_or_else(|| self.bad("runs too long"))?;
+        let values = self.values.view().map_err(|error| Fault::Io {
+            what: error.to_string(),
+        })?;
         let bytes = self.cache.make("a sparse tensor", len, &mut |out| {
-            let written = |error: std::io::Error| Fault::Io { what: error.to_string() };
+            let written = |error: std::io::Error| Fault::Io {
+                what: error.to_string(),
+            };
             let (mut at, mut next, mut scratch) = (0u64, 0, Vec::new());
             let zeros = vec![0u8; 1 << 16];
             let pad = |out: &mut dyn std::io::Write, mut gap: u64| -> Result<(), Fault> {
@@ -225,10 +333,16 @@ impl Sparse {
             };
             while next < places.len() && inner > 0 {
                 let position = places[next].0;
-                let mut sum = values.chunk(places[next].1, inner as usize, &mut scratch).to_vec();
+                let mut sum = values
+                    .chunk(places[next].1, inner as usize, &mut scratch)
+                    .to_vec();
                 next += 1;
                 while next < places.len() && places[next].0 == position {
-                    add(dtype, &mut sum, values.chunk(places[next].1, inner as usize, &mut scratch))?;
+                    add(
+                        dtype,
+                        &mut sum,
+                        values.chunk(places[next].1, inner as usize, &mut scratch),
+                    )?;
                     next += 1;
                 }
                 pad(out, position * item as u64 - at)?;
@@ -281,7 +395,10 @@ impl Lazy for Sparse {
 fn add(dtype: DType, sum: &mut [u8], more: &[u8]) -> Result<(), Fault> {
     macro_rules! each {
         ($type:ty, $add:expr) => {
-            for (a, b) in sum.chunks_exact_mut(size_of::<$type>()).zip(more.chunks_exact(size_of::<$type>())) {
+            for (a, b) in sum
+                .chunks_exact_mut(size_of::<$type>())
+                .zip(more.chunks_exact(size_of::<$type>()))
+            {
                 let x = <$type>::from_le_bytes((&*a).try_into().expect("one element"));
                 let y = <$type>::from_le_bytes(b.try_into().expect("one element"));
                 let add: fn($type, $type) -> $type = $add;
@@ -292,14 +409,22 @@ fn add(dtype: DType, sum: &mut [u8], more: &[u8]) -> Result<(), Fault> {
     match dtype {
         DType::F32 | DType::C64 => each!(f32, |x, y| x + y),
         DType::F64 | DType::C128 => each!(f64, |x, y| x + y),
-        DType::F16 | DType::C32 => each!(half::f16, |x, y| half::f16::from_f32(x.to_f32() + y.to_f32())),
-        DType::Bf16 | DType::Bc32 => each!(half::bf16, |x, y| half::bf16::from_f32(x.to_f32() + y.to_f32())),
+        DType::F16 | DType::C32 => each!(half::f16, |x, y| half::f16::from_f32(
+            x.to_f32() + y.to_f32()
+        )),
+        DType::Bf16 | DType::Bc32 => each!(half::bf16, |x, y| half::bf16::from_f32(
+            x.to_f32() + y.to_f32()
+        )),
         DType::U8 | DType::I8 => each!(u8, u8::wrapping_add),
         DType::U16 | DType::I16 => each!(u16, u16::wrapping_add),
         DType::U32 | DType::I32 => each!(u32, u32::wrapping_add),
         DType::U64 | DType::I64 => each!(u64, u64::wrapping_add),
         DType::Bool => each!(u8, |x, y| x | y),
-        other => return Err(Fault::Unsupported { what: format!("entries of {other} that share an index") }),
+        other => {
+            return Err(Fault::Unsupported {
+                what: format!("entries of {other} that share an index"),
+            });
+        }
     }
     Ok(())
 }
@@ -315,34 +440,62 @@ mod tests {
 
     fn coo(shape: Vec<u64>, indices: Layout, values: Layout) -> Sparse {
         let cache = Arc::new(Cache::new(std::env::temp_dir(), 1 << 20));
-        Sparse { format: Format::Coo, indices: vec![indices], values, shape: shape.into(), cache, limits: Limits::default() }
+        Sparse {
+            format: Format::Coo,
+            indices: vec![indices],
+            values,
+            shape: shape.into(),
+            cache,
+            limits: Limits::default(),
+        }
     }
 
     #[test]
     fn entries_of_one_index_are_added_and_the_rest_is_zero() {
         let indices = layout(DType::U8, vec![1, 3], vec![3, 1], vec![2, 0, 2]);
-        let sparse = coo(vec![4], indices, layout(DType::U8, vec![3], vec![1], vec![5, 1, 6]));
+        let sparse = coo(
+            vec![4],
+            indices,
+            layout(DType::U8, vec![3], vec![1], vec![5, 1, 6]),
+        );
         sparse.check().unwrap();
-        assert_eq!(sparse.densify().unwrap().contiguous().unwrap(), [1, 0, 11, 0]);
+        assert_eq!(
+            sparse.densify().unwrap().contiguous().unwrap(),
+            [1, 0, 11, 0]
+        );
     }
 
     #[test]
     fn an_index_outside_is_refused_when_listing() {
         let indices = layout(DType::U8, vec![1, 1], vec![1, 1], vec![9]);
-        assert!(matches!(coo(vec![4], indices, layout(DType::U8, vec![1], vec![1], vec![5])).check(), Err(Fault::OutOfBounds { .. })));
+        assert!(matches!(
+            coo(
+                vec![4],
+                indices,
+                layout(DType::U8, vec![1], vec![1], vec![5])
+            )
+            .check(),
+            Err(Fault::OutOfBounds { .. })
+        ));
     }
 
     #[test]
     fn sizes_that_overflow_behind_a_zero_are_no_panic() {
         let none = || layout(DType::U8, vec![1, 0], vec![1, 1], vec![]);
         let values = layout(DType::U8, vec![0, 1 << 40, 1 << 40], vec![1, 1, 1], vec![]);
-        assert!(matches!(coo(vec![0, 1 << 40, 1 << 40], none(), values).check(), Err(Fault::Overflow { .. })));
+        assert!(matches!(
+            coo(vec![0, 1 << 40, 1 << 40], none(), values).check(),
+            Err(Fault::Overflow { .. })
+        ));
     }
 
     #[test]
     fn values_repeated_by_a_stride_of_zero_are_refused() {
         let indices = layout(DType::U8, vec![0, 1 << 40], vec![1, 1], vec![]);
         let values = layout(DType::U8, vec![1 << 40], vec![0], vec![1]);
-        assert!(matches!(coo(vec![], indices, values).check(), Err(Fault::Limit { .. })));
+        assert!(matches!(
+            coo(vec![], indices, values).check(),
+            Err(Fault::Limit { .. })
+        ));
     }
 }

@@ -35,10 +35,22 @@ const DEEPEST: usize = 20_000;
 const LINE: usize = 4096;
 
 /// Lists everything below `root`. What the pickle calls has been told by [`globals::inspect`] before.
-pub(super) fn interpret(graph: &Graph, root: Id, storages: &dyn Storages, context: &Context, contents: &mut Contents, nested: usize) {
+pub(super) fn interpret(
+    graph: &Graph,
+    root: Id,
+    storages: &dyn Storages,
+    context: &Context,
+    contents: &mut Contents,
+    nested: usize,
+) {
     contents.ordered = true;
     let mut walk = Walk {
-        rebuilder: Rebuilder { graph, storages, context, nested },
+        rebuilder: Rebuilder {
+            graph,
+            storages,
+            context,
+            nested,
+        },
         graph,
         contents,
         name: String::new(),
@@ -61,7 +73,11 @@ pub(super) fn interpret(graph: &Graph, root: Id, storages: &dyn Storages, contex
 
 /// A file of which nothing can be listed: an error, or when it also tried to execute something a listing that says so.
 pub(super) fn refuse(mut contents: Contents, fault: Fault) -> Result<Contents, Fault> {
-    if !contents.findings.iter().any(|finding| finding.kind.is_attack()) {
+    if !contents
+        .findings
+        .iter()
+        .any(|finding| finding.kind.is_attack())
+    {
         return Err(fault);
     }
     contents.skip("the rest", fault);
@@ -133,7 +149,9 @@ impl Walk<'_> {
     fn may_list(&mut self, id: Id) -> bool {
         self.repeated = false;
         let (word, bit) = (id as usize / 64, 1u64 << (id % 64));
-        let Some(seen) = self.seen.get_mut(word) else { return true };
+        let Some(seen) = self.seen.get_mut(word) else {
+            return true;
+        };
         if *seen & bit == 0 {
             *seen |= bit;
             return true;
@@ -189,10 +207,20 @@ impl Walk<'_> {
     /// Whether this is a tensor that carries attributes of its own, which may be tensors too. Those of wrappers
     /// (DTensor) are the tensor itself.
     fn has_attributes(&self, id: Id) -> bool {
-        let Some((function, arguments)) = self.graph.call(id) else { return false };
-        let typed = matches!(self.graph.global_name(function), Some("torch._tensor._rebuild_from_type_v2"));
-        let inner = arguments.first().and_then(|inner| self.graph.global_name(*inner));
-        typed && inner.is_some_and(|inner| inner.starts_with("torch._utils._rebuild_") && !inner.ends_with("_wrapper_subclass"))
+        let Some((function, arguments)) = self.graph.call(id) else {
+            return false;
+        };
+        let typed = matches!(
+            self.graph.global_name(function),
+            Some("torch._tensor._rebuild_from_type_v2")
+        );
+        let inner = arguments
+            .first()
+            .and_then(|inner| self.graph.global_name(*inner));
+        typed
+            && inner.is_some_and(|inner| {
+                inner.starts_with("torch._utils._rebuild_") && !inner.ends_with("_wrapper_subclass")
+            })
     }
 
     fn enter(&mut self, id: Id, name: usize) {
@@ -208,7 +236,12 @@ impl Walk<'_> {
             return;
         }
         self.on_path.insert(id);
-        self.frames.push(Frame { node: id, children: children.into_iter(), name, quiet });
+        self.frames.push(Frame {
+            node: id,
+            children: children.into_iter(),
+            name,
+            quiet,
+        });
     }
 
     /// The name as it stands, when names may still be made.
@@ -267,7 +300,13 @@ impl Walk<'_> {
             name.push_str(&format!("#{times}"));
         }
         let meta = (!meta.is_empty()).then(|| Box::new(meta));
-        self.contents.entries.push(Entry { name, dtype, shape, meta, data });
+        self.contents.entries.push(Entry {
+            name,
+            dtype,
+            shape,
+            meta,
+            data,
+        });
     }
 
     /// What is inside an object, with its keys, and whether its scalars are left out.
@@ -276,10 +315,20 @@ impl Walk<'_> {
             Node::Dict(chain) => (self.unique(self.graph.pairs_of(chain)), false),
             Node::List(chain) => (indexed(self.graph.chain(chain)), false),
             Node::Set(chain) => (indexed(self.graph.chain(chain)), true),
-            Node::Tuple { start, len } => (indexed(self.graph.tuple_items(start, len).to_vec()), false),
+            Node::Tuple { start, len } => {
+                (indexed(self.graph.tuple_items(start, len).to_vec()), false)
+            }
             Node::Call { function, .. } => {
-                let arguments = self.graph.call(id).map(|(_, arguments)| arguments.into_owned()).unwrap_or_default();
-                self.object(id, self.graph.global_name(function).unwrap_or_default(), arguments)
+                let arguments = self
+                    .graph
+                    .call(id)
+                    .map(|(_, arguments)| arguments.into_owned())
+                    .unwrap_or_default();
+                self.object(
+                    id,
+                    self.graph.global_name(function).unwrap_or_default(),
+                    arguments,
+                )
             }
             _ => (Vec::new(), false),
         }
@@ -287,12 +336,21 @@ impl Walk<'_> {
 
     fn object(&self, id: Id, class: &str, arguments: Vec<Id>) -> (Vec<(Key, Id)>, bool) {
         let extra = self.graph.extra(id);
-        let pairs = || extra.map(|extra| self.graph.pairs_of(extra.pairs)).unwrap_or_default();
-        let items = || extra.map(|extra| self.graph.chain(extra.items)).unwrap_or_default();
+        let pairs = || {
+            extra
+                .map(|extra| self.graph.pairs_of(extra.pairs))
+                .unwrap_or_default()
+        };
+        let items = || {
+            extra
+                .map(|extra| self.graph.chain(extra.items))
+                .unwrap_or_default()
+        };
         let (module, last) = class.rsplit_once('.').unwrap_or(("", class));
         let builtin = matches!(module, "builtins" | "__builtin__");
         match (module, last) {
-            ("collections", "OrderedDict" | "Counter" | "defaultdict") | ("builtins" | "__builtin__", "dict") => {
+            ("collections", "OrderedDict" | "Counter" | "defaultdict")
+            | ("builtins" | "__builtin__", "dict") => {
                 let mut all = Vec::new();
                 for argument in &arguments {
                     all.extend(self.pairs_in(*argument));
@@ -300,13 +358,24 @@ impl Walk<'_> {
                 all.extend(pairs());
                 (self.unique(all), false)
             }
-            ("collections", "deque") | ("torch.jit._pickle", _) => (indexed(self.sequences(&arguments).chain(items()).collect()), false),
-            _ if builtin && matches!(last, "list" | "tuple") => (indexed(self.sequences(&arguments).chain(items()).collect()), false),
-            _ if builtin && matches!(last, "set" | "frozenset") => (indexed(self.sequences(&arguments).chain(items()).collect()), true),
-            ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => match super::numpy::objects(self.graph, id) {
-                Some(list) => (self.array_items(list), false),
-                None => (Vec::new(), false),
-            },
+            ("collections", "deque") | ("torch.jit._pickle", _) => (
+                indexed(self.sequences(&arguments).chain(items()).collect()),
+                false,
+            ),
+            _ if builtin && matches!(last, "list" | "tuple") => (
+                indexed(self.sequences(&arguments).chain(items()).collect()),
+                false,
+            ),
+            _ if builtin && matches!(last, "set" | "frozenset") => (
+                indexed(self.sequences(&arguments).chain(items()).collect()),
+                true,
+            ),
+            ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => {
+                match super::numpy::objects(self.graph, id) {
+                    Some(list) => (self.array_items(list), false),
+                    None => (Vec::new(), false),
+                }
+            }
             ("torch._tensor" | "torch.tensor", "_rebuild_from_type_v2") => {
                 let state = arguments.get(3).copied().unwrap_or(NIL);
                 (self.state(state), false)
@@ -314,10 +383,17 @@ impl Walk<'_> {
             ("copyreg" | "copy_reg", "_reconstructor") => {
                 let mut all = self.state(extra.map_or(NIL, |extra| extra.state));
                 // A subclass of dict, list or tuple keeps its items in the third argument.
-                let base = arguments.get(1).and_then(|base| self.graph.global_name(*base)).unwrap_or_default();
+                let base = arguments
+                    .get(1)
+                    .and_then(|base| self.graph.global_name(*base))
+                    .unwrap_or_default();
                 match arguments.get(2) {
-                    Some(own) if base.ends_with(".dict") => all.extend(self.unique(self.pairs_in(*own))),
-                    Some(own) => all.extend(indexed(self.graph.sequence(*own).unwrap_or_default().into_owned())),
+                    Some(own) if base.ends_with(".dict") => {
+                        all.extend(self.unique(self.pairs_in(*own)))
+                    }
+                    Some(own) => all.extend(indexed(
+                        self.graph.sequence(*own).unwrap_or_default().into_owned(),
+                    )),
                     None => {}
                 }
                 all.extend(self.unique(pairs()));
@@ -339,7 +415,11 @@ impl Walk<'_> {
 
     /// An object array of no dimensions is its one object.
     fn array_items(&self, list: Id) -> Vec<(Key, Id)> {
-        let items = self.graph.sequence(list).map(std::borrow::Cow::into_owned).unwrap_or_default();
+        let items = self
+            .graph
+            .sequence(list)
+            .map(std::borrow::Cow::into_owned)
+            .unwrap_or_default();
         match items.as_slice() {
             [only] => match self.graph.node(*only) {
                 Node::Dict(chain) => self.unique(self.graph.pairs_of(chain)),
@@ -350,7 +430,10 @@ impl Walk<'_> {
     }
 
     fn sequences<'b>(&'b self, arguments: &'b [Id]) -> impl Iterator<Item = Id> + 'b {
-        arguments.iter().filter_map(|id| self.graph.sequence(*id)).flat_map(std::borrow::Cow::into_owned)
+        arguments
+            .iter()
+            .filter_map(|id| self.graph.sequence(*id))
+            .flat_map(std::borrow::Cow::into_owned)
     }
 
     /// The pairs of a dict, or of a list of pairs.
@@ -358,8 +441,16 @@ impl Walk<'_> {
         if let Some(pairs) = self.graph.pairs(id) {
             return pairs;
         }
-        let items = self.graph.sequence(id).map(std::borrow::Cow::into_owned).unwrap_or_default();
-        items.iter().filter_map(|item| self.graph.sequence(*item)).filter_map(|pair| Some((*pair.first()?, *pair.get(1)?))).collect()
+        let items = self
+            .graph
+            .sequence(id)
+            .map(std::borrow::Cow::into_owned)
+            .unwrap_or_default();
+        items
+            .iter()
+            .filter_map(|item| self.graph.sequence(*item))
+            .filter_map(|pair| Some((*pair.first()?, *pair.get(1)?)))
+            .collect()
     }
 
     /// The attributes of an object: a dict, a pair of dicts (one for slots), or any other state by index.
@@ -368,9 +459,15 @@ impl Walk<'_> {
             Node::Dict(chain) => self.unique(self.graph.pairs_of(chain)),
             Node::Tuple { start, len } => {
                 let parts = self.graph.tuple_items(start, len);
-                let attributes = |id: &Id| matches!(self.graph.node(*id), Node::None | Node::Dict(_));
+                let attributes =
+                    |id: &Id| matches!(self.graph.node(*id), Node::None | Node::Dict(_));
                 if len == 2 && parts.iter().all(attributes) {
-                    return self.unique(parts.iter().flat_map(|part| self.graph.pairs(*part).unwrap_or_default()).collect());
+                    return self.unique(
+                        parts
+                            .iter()
+                            .flat_map(|part| self.graph.pairs(*part).unwrap_or_default())
+                            .collect(),
+                    );
                 }
                 indexed(parts.to_vec())
             }
@@ -390,7 +487,14 @@ impl Walk<'_> {
             match (self.graph.text(key), self.graph.node(key)) {
                 (Some(text), _) => ('t', text).hash(&mut hasher),
                 // Objects as keys (an optimizer's parameters) are only equal to themselves.
-                (None, Node::Call { .. } | Node::Persistent(_) | Node::List(_) | Node::Dict(_) | Node::Set(_)) => {
+                (
+                    None,
+                    Node::Call { .. }
+                    | Node::Persistent(_)
+                    | Node::List(_)
+                    | Node::Dict(_)
+                    | Node::Set(_),
+                ) => {
                     ('#', key).hash(&mut hasher);
                 }
                 (None, Node::Int(number)) => ('i', number).hash(&mut hasher),
@@ -408,7 +512,12 @@ impl Walk<'_> {
     }
 
     fn plain(&self, id: Id) -> Option<Plain> {
-        let other = |kind: &str, text: String| Some(Plain::Other { kind: kind.to_owned(), text });
+        let other = |kind: &str, text: String| {
+            Some(Plain::Other {
+                kind: kind.to_owned(),
+                text,
+            })
+        };
         match self.graph.node(id) {
             Node::None => Some(Plain::None),
             Node::Bool(value) => Some(Plain::Bool(value)),
@@ -416,18 +525,30 @@ impl Walk<'_> {
             Node::Float(value) => Some(Plain::Float(value)),
             Node::Long(span) => match decimal(self.graph.raw(span)) {
                 Some(digits) => Some(Plain::Int(digits)),
-                None => other("int", format!("an integer of {} bytes", self.graph.raw(span).len())),
+                None => other(
+                    "int",
+                    format!("an integer of {} bytes", self.graph.raw(span).len()),
+                ),
             },
-            Node::Digits(span) if self.graph.raw(span).len() <= 1300 => {
-                Some(Plain::Int(String::from_utf8_lossy(self.graph.raw(span)).into_owned()))
+            Node::Digits(span) if self.graph.raw(span).len() <= 1300 => Some(Plain::Int(
+                String::from_utf8_lossy(self.graph.raw(span)).into_owned(),
+            )),
+            Node::Digits(span) => other(
+                "int",
+                format!("an integer of {} digits", self.graph.raw(span).len()),
+            ),
+            Node::Text(span) | Node::Escaped(span) | Node::Quoted(span) | Node::PyStr(span)
+                if self.graph.raw(span).len() > LINE =>
+            {
+                other(
+                    "str",
+                    format!("a string of {} bytes", self.graph.raw(span).len()),
+                )
             }
-            Node::Digits(span) => other("int", format!("an integer of {} digits", self.graph.raw(span).len())),
-            Node::Text(span) | Node::Escaped(span) | Node::Quoted(span) | Node::PyStr(span) if self.graph.raw(span).len() > LINE => {
-                other("str", format!("a string of {} bytes", self.graph.raw(span).len()))
-            }
-            Node::Text(_) | Node::Escaped(_) | Node::Quoted(_) | Node::PyStr(_) => {
-                self.graph.text(id).map(|text| Plain::Str(text.into_owned()))
-            }
+            Node::Text(_) | Node::Escaped(_) | Node::Quoted(_) | Node::PyStr(_) => self
+                .graph
+                .text(id)
+                .map(|text| Plain::Str(text.into_owned())),
             Node::Bytes(span) => Some(Plain::Bytes(self.graph.raw(span).len() as u64)),
             Node::Global(_) => word(self.graph.global_name(id)?),
             Node::Call { .. } => self.plain_call(id),
@@ -446,22 +567,50 @@ impl Walk<'_> {
         let texts = || -> Vec<String> {
             arguments
                 .iter()
-                .filter_map(|id| self.graph.text(*id).map(|text| text.into_owned()).or_else(|| self.graph.int(*id).map(|n| n.to_string())))
+                .filter_map(|id| {
+                    self.graph
+                        .text(*id)
+                        .map(|text| text.into_owned())
+                        .or_else(|| self.graph.int(*id).map(|n| n.to_string()))
+                })
                 .collect()
         };
         match name {
-            "builtins.complex" | "__builtin__.complex" => Some(Plain::Complex(number(0)?, number(1).unwrap_or(0.0))),
+            "builtins.complex" | "__builtin__.complex" => {
+                Some(Plain::Complex(number(0)?, number(1).unwrap_or(0.0)))
+            }
             "_codecs.encode" | "builtins.bytes" | "__builtin__.bytes" => {
-                super::layout::bytes_of(self.graph, id).ok().map(|bytes| Plain::Bytes(bytes.len()))
+                super::layout::bytes_of(self.graph, id)
+                    .ok()
+                    .map(|bytes| Plain::Bytes(bytes.len()))
             }
             "torch.Size" => {
-                let sizes = arguments.first().and_then(|sizes| self.graph.sequence(*sizes)).unwrap_or_default();
-                let sizes: Vec<String> = sizes.iter().take(1000).map(|id| represent(self.graph, *id)).collect();
-                Some(Plain::Other { kind: "torch.Size".into(), text: format!("[{}]", sizes.join(", ")) })
+                let sizes = arguments
+                    .first()
+                    .and_then(|sizes| self.graph.sequence(*sizes))
+                    .unwrap_or_default();
+                let sizes: Vec<String> = sizes
+                    .iter()
+                    .take(1000)
+                    .map(|id| represent(self.graph, *id))
+                    .collect();
+                Some(Plain::Other {
+                    kind: "torch.Size".into(),
+                    text: format!("[{}]", sizes.join(", ")),
+                })
             }
-            "torch.device" => Some(Plain::Other { kind: "torch.device".into(), text: texts().join(":") }),
-            "torch.serialization._get_layout" => Some(Plain::Other { kind: "torch.layout".into(), text: texts().join("") }),
-            _ if name.starts_with("pathlib.") => Some(Plain::Other { kind: "path".into(), text: texts().join("/").replacen("//", "/", 1) }),
+            "torch.device" => Some(Plain::Other {
+                kind: "torch.device".into(),
+                text: texts().join(":"),
+            }),
+            "torch.serialization._get_layout" => Some(Plain::Other {
+                kind: "torch.layout".into(),
+                text: texts().join(""),
+            }),
+            _ if name.starts_with("pathlib.") => Some(Plain::Other {
+                kind: "path".into(),
+                text: texts().join("/").replacen("//", "/", 1),
+            }),
             _ => None,
         }
     }
@@ -472,15 +621,27 @@ fn word(name: &str) -> Option<Plain> {
     let last = name.strip_prefix("torch.")?;
     let kind = match last {
         _ if super::layout::torch_dtype(last).is_some() => "torch.dtype",
-        _ if last.ends_with("_affine") || last.ends_with("_symmetric") || last.ends_with("_qparams") => "torch.qscheme",
+        _ if last.ends_with("_affine")
+            || last.ends_with("_symmetric")
+            || last.ends_with("_qparams") =>
+        {
+            "torch.qscheme"
+        }
         _ if last.ends_with("_format") => "torch.memory_format",
         _ => return None,
     };
-    Some(Plain::Other { kind: kind.into(), text: name.to_owned() })
+    Some(Plain::Other {
+        kind: kind.into(),
+        text: name.to_owned(),
+    })
 }
 
 fn indexed(items: Vec<Id>) -> Vec<(Key, Id)> {
-    items.into_iter().enumerate().map(|(index, id)| (Key::Index(index), id)).collect()
+    items
+        .into_iter()
+        .enumerate()
+        .map(|(index, id)| (Key::Index(index), id))
+        .collect()
 }
 
 /// A key as Python prints it.
@@ -488,8 +649,17 @@ fn represent(graph: &Graph, id: Id) -> String {
     match graph.node(id) {
         Node::Tuple { start, len } => {
             // One level is what keys have; deeper ones are shortened rather than followed.
-            let parts: Vec<String> = graph.tuple_items(start, len).iter().take(100).map(|id| quoted(graph, *id)).collect();
-            if len == 1 { format!("({},)", parts[0]) } else { format!("({})", parts.join(", ")) }
+            let parts: Vec<String> = graph
+                .tuple_items(start, len)
+                .iter()
+                .take(100)
+                .map(|id| quoted(graph, *id))
+                .collect();
+            if len == 1 {
+                format!("({},)", parts[0])
+            } else {
+                format!("({})", parts.join(", "))
+            }
         }
         _ => quoted(graph, id),
     }
@@ -502,20 +672,43 @@ fn quoted(graph: &Graph, id: Id) -> String {
         Node::Int(value) => value.to_string(),
         Node::Float(value) => format!("{value:?}"),
         Node::Long(span) => decimal(graph.raw(span)).unwrap_or_else(|| "<int>".into()),
-        Node::Digits(span) => String::from_utf8_lossy(graph.raw(span)).chars().take(100).collect(),
+        Node::Digits(span) => String::from_utf8_lossy(graph.raw(span))
+            .chars()
+            .take(100)
+            .collect(),
         Node::Bytes(span) => {
-            format!("b'{}'", graph.raw(span).iter().take(100).flat_map(|byte| byte.escape_ascii()).map(char::from).collect::<String>())
+            format!(
+                "b'{}'",
+                graph
+                    .raw(span)
+                    .iter()
+                    .take(100)
+                    .flat_map(|byte| byte.escape_ascii())
+                    .map(char::from)
+                    .collect::<String>()
+            )
         }
         Node::Global(_) => graph.global_name(id).unwrap_or_default().to_owned(),
-        Node::Call { function, .. } => format!("<{}>", graph.global_name(function).unwrap_or("object")),
+        Node::Call { function, .. } => {
+            format!("<{}>", graph.global_name(function).unwrap_or("object"))
+        }
         Node::Tuple { .. } => "(...)".into(),
         Node::List(_) => "[...]".into(),
         Node::Dict(_) => "{...}".into(),
         Node::Set(_) => "{...}".into(),
         Node::Persistent(_) => "<persistent>".into(),
         Node::Text(_) | Node::Escaped(_) | Node::Quoted(_) | Node::PyStr(_) => {
-            let text: String = graph.text(id).unwrap_or_default().chars().take(LINE).collect();
-            if text.contains('\'') && !text.contains('"') { format!("\"{text}\"") } else { format!("'{}'", text.replace('\'', "\\'")) }
+            let text: String = graph
+                .text(id)
+                .unwrap_or_default()
+                .chars()
+                .take(LINE)
+                .collect();
+            if text.contains('\'') && !text.contains('"') {
+                format!("\"{text}\"")
+            } else {
+                format!("'{}'", text.replace('\'', "\\'"))
+            }
         }
     }
 }
@@ -561,7 +754,11 @@ mod tests {
     use std::sync::Arc;
 
     fn list(pickle: impl Into<Vec<u8>>) -> Contents {
-        let context = Context::new(Limits::default(), Arc::new(Cache::new(std::env::temp_dir(), 1 << 20)), 0);
+        let context = Context::new(
+            Limits::default(),
+            Arc::new(Cache::new(std::env::temp_dir(), 1 << 20)),
+            0,
+        );
         let pickle = unpickle(&pickle.into().into(), 0, &context.limits);
         let mut contents = Contents::new("pickle");
         let root = pickle.result.expect("a whole pickle").root;
@@ -570,7 +767,11 @@ mod tests {
     }
 
     fn names(contents: &Contents) -> Vec<&str> {
-        contents.values.iter().map(|value| value.name.as_str()).collect()
+        contents
+            .values
+            .iter()
+            .map(|value| value.name.as_str())
+            .collect()
     }
 
     #[test]
@@ -589,12 +790,27 @@ mod tests {
     fn a_bomb_of_shared_lists_ends_soon_and_says_so() {
         let mut bomb = b"]q\x00K\x01a".to_vec();
         for level in 1..60u8 {
-            bomb.extend([b']', b'q', level, b'(', b'h', level - 1, b'h', level - 1, b'e']);
+            bomb.extend([
+                b']',
+                b'q',
+                level,
+                b'(',
+                b'h',
+                level - 1,
+                b'h',
+                level - 1,
+                b'e',
+            ]);
         }
         bomb.push(b'.');
         let contents = list(bomb);
         assert!(contents.values.len() <= AGAIN as usize);
-        assert!(contents.findings.iter().any(|finding| finding.kind == FindingKind::Odd));
+        assert!(
+            contents
+                .findings
+                .iter()
+                .any(|finding| finding.kind == FindingKind::Odd)
+        );
     }
 
     #[test]
@@ -607,18 +823,34 @@ mod tests {
         deep.extend(vec![b'e'; 100_000]);
         deep.push(b'.');
         let contents = list(deep);
-        assert!(contents.values.iter().map(|value| value.name.len()).sum::<usize>() < 20 << 20);
+        assert!(
+            contents
+                .values
+                .iter()
+                .map(|value| value.name.len())
+                .sum::<usize>()
+                < 20 << 20
+        );
     }
 
     #[test]
     fn integers_of_any_size_are_printed_in_decimal() {
-        assert_eq!(decimal(&[0, 0, 0, 0, 0, 0, 0, 0, 1]).unwrap(), "18446744073709551616");
-        assert_eq!(decimal(&[0, 0, 0, 0, 0, 0, 0, 0, 0xff]).unwrap(), "-18446744073709551616");
+        assert_eq!(
+            decimal(&[0, 0, 0, 0, 0, 0, 0, 0, 1]).unwrap(),
+            "18446744073709551616"
+        );
+        assert_eq!(
+            decimal(&[0, 0, 0, 0, 0, 0, 0, 0, 0xff]).unwrap(),
+            "-18446744073709551616"
+        );
         assert_eq!(decimal(&[]).unwrap(), "0");
     }
 
     #[test]
     fn keys_that_are_no_text_are_shown_as_python_shows_them() {
-        assert_eq!(names(&list(b"}(K\x01K\x02\x86NNN\x88N(U\x01aK\x01tNu.")), ["(1, 2)", "None", "True", "('a', 1)"]);
+        assert_eq!(
+            names(&list(b"}(K\x01K\x02\x86NNN\x88N(U\x01aK\x01tNu.")),
+            ["(1, 2)", "None", "True", "('a', 1)"]
+        );
     }
 }

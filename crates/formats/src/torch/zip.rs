@@ -18,14 +18,19 @@ use crate::{
 use std::{collections::HashMap, sync::Arc};
 use twinscope_tensor::{Bytes, FindingKind};
 
-const EXTENSIONS: &[&str] = &["pt", "pth", "bin", "ckpt", "pt2", "ptl", "pkl", "tar", "distcp"];
+const EXTENSIONS: &[&str] = &[
+    "pt", "pth", "bin", "ckpt", "pt2", "ptl", "pkl", "tar", "distcp",
+];
 
 /// A zip is torch's when its names are; when it has no readable directory, only its extension can tell.
 pub(crate) fn recognise(input: &Input) -> bool {
     let torch_name = EXTENSIONS.contains(&input.extension().as_str());
     let zip = input.bytes.starts_with(b"PK\x03\x04") || input.bytes.starts_with(b"PK\x05\x06");
     // A tar that ends with one of torch's files ends with a zip directory, too, which is that of its last member alone.
-    let embedded = !zip && torch_name && has_end_record(&input.bytes) && !crate::archive::tar::recognise(input);
+    let embedded = !zip
+        && torch_name
+        && has_end_record(&input.bytes)
+        && !crate::archive::tar::recognise(input);
     if !(zip || embedded) {
         return false;
     }
@@ -43,13 +48,19 @@ fn has_end_record(bytes: &[u8]) -> bool {
 
 fn is_torch(entries: &[ZipEntry]) -> bool {
     let top = |name: &str, file: &str| {
-        name.strip_suffix(file).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('/') && prefix.matches('/').count() == 1)
+        name.strip_suffix(file).is_some_and(|prefix| {
+            prefix.is_empty() || prefix.ends_with('/') && prefix.matches('/').count() == 1
+        })
     };
     let any = |file: &str| entries.iter().any(|entry| top(&entry.name, file));
     let within = |part: &str| {
-        entries
-            .iter()
-            .any(|entry| entry.name.split_once('/').is_some_and(|(_, rest)| rest.starts_with(part)) || entry.name.starts_with(part))
+        entries.iter().any(|entry| {
+            entry
+                .name
+                .split_once('/')
+                .is_some_and(|(_, rest)| rest.starts_with(part))
+                || entry.name.starts_with(part)
+        })
     };
     let versioned = any("version") || within(".data/version");
     any("data.pkl") && (versioned || any("byteorder") || any("constants.pkl") || within("data/"))
@@ -67,8 +78,19 @@ pub(crate) fn read(input: &Input, context: &Context) -> Result<Contents, Fault> 
 
 fn read_into(bytes: &Bytes, context: &Context, contents: &mut Contents) -> Result<(), Fault> {
     let records = Records::open(bytes, context)?;
-    for entry in records.entries.iter().filter(|entry| entry.escapes()).take(10) {
-        contents.find(FindingKind::PathEscape, format!("the archive has an entry `{}`; not followed", entry.name.escape_debug()));
+    for entry in records
+        .entries
+        .iter()
+        .filter(|entry| entry.escapes())
+        .take(10)
+    {
+        contents.find(
+            FindingKind::PathEscape,
+            format!(
+                "the archive has an entry `{}`; not followed",
+                entry.name.escape_debug()
+            ),
+        );
     }
     records.inspect_pickles(context, contents);
     if records.has("data.pkl") {
@@ -80,7 +102,13 @@ fn read_into(bytes: &Bytes, context: &Context, contents: &mut Contents) -> Resul
     if records.has("model.json") {
         return export::read_model_json(&records, context, contents);
     }
-    Err(Fault::Missing { what: format!("`{}data.pkl` is not among the {} entries of the archive", records.prefix, records.entries.len()) })
+    Err(Fault::Missing {
+        what: format!(
+            "`{}data.pkl` is not among the {} entries of the archive",
+            records.prefix,
+            records.entries.len()
+        ),
+    })
 }
 
 /// The records of one archive, below its top folder.
@@ -98,14 +126,29 @@ pub(super) struct Records {
 impl Records {
     pub(super) fn open(bytes: &Bytes, context: &Context) -> Result<Self, Fault> {
         let entries = zip_directory::list(bytes)?;
-        let first = entries.first().ok_or_else(|| Fault::Missing { what: "the archive is empty".into() })?;
-        let top = |name: &str| name.split_once('/').map(|(top, _)| format!("{top}/")).unwrap_or_default();
-        let index: HashMap<String, usize> = entries.iter().enumerate().map(|(at, entry)| (entry.name.clone(), at)).collect();
+        let first = entries.first().ok_or_else(|| Fault::Missing {
+            what: "the archive is empty".into(),
+        })?;
+        let top = |name: &str| {
+            name.split_once('/')
+                .map(|(top, _)| format!("{top}/"))
+                .unwrap_or_default()
+        };
+        let index: HashMap<String, usize> = entries
+            .iter()
+            .enumerate()
+            .map(|(at, entry)| (entry.name.clone(), at))
+            .collect();
         let mut prefix = top(&first.name);
         let telling = ["data.pkl", "model.json", "archive_format"];
-        if !telling.iter().any(|name| index.contains_key(&format!("{prefix}{name}"))) {
+        if !telling
+            .iter()
+            .any(|name| index.contains_key(&format!("{prefix}{name}")))
+        {
             // Somebody put another entry first.
-            let found = entries.iter().find(|entry| entry.name == format!("{}data.pkl", top(&entry.name)));
+            let found = entries
+                .iter()
+                .find(|entry| entry.name == format!("{}data.pkl", top(&entry.name)));
             prefix = found.map_or(prefix, |entry| top(&entry.name));
         }
         let mut records = Self {
@@ -123,7 +166,12 @@ impl Records {
                 b"little" => false,
                 b"big" => true,
                 other => {
-                    return Err(Fault::BadHeader { what: format!("the byte order `{}`", other[..other.len().min(20)].escape_ascii()) });
+                    return Err(Fault::BadHeader {
+                        what: format!(
+                            "the byte order `{}`",
+                            other[..other.len().min(20)].escape_ascii()
+                        ),
+                    });
                 }
             };
         }
@@ -136,7 +184,9 @@ impl Records {
 
     pub(super) fn entry(&self, record: &str) -> Result<&ZipEntry, Fault> {
         let name = format!("{}{record}", self.prefix);
-        let at = self.index.get(&name).ok_or_else(|| Fault::Missing { what: format!("the record `{name}`") })?;
+        let at = self.index.get(&name).ok_or_else(|| Fault::Missing {
+            what: format!("the record `{name}`"),
+        })?;
         let entry = &self.entries[*at];
         match &entry.fault {
             Some(fault) => Err(fault.clone()),
@@ -149,7 +199,10 @@ impl Records {
         let entry = self.entry(record)?;
         if entry.unpacked_len > self.limits.header_bytes {
             return Err(Fault::Limit {
-                what: format!("`{}` has {} bytes, {} are read", entry.name, entry.unpacked_len, self.limits.header_bytes),
+                what: format!(
+                    "`{}` has {} bytes, {} are read",
+                    entry.name, entry.unpacked_len, self.limits.header_bytes
+                ),
             });
         }
         if entry.method == Method::Deflated {
@@ -168,7 +221,9 @@ impl Records {
                 cache: Arc::clone(&self.cache),
                 limits: self.limits,
             }))),
-            Method::Stored | Method::Other(_) => entry.open(&self.bytes, &self.cache, &self.limits).map(Origin::Ready),
+            Method::Stored | Method::Other(_) => entry
+                .open(&self.bytes, &self.cache, &self.limits)
+                .map(Origin::Ready),
         }
     }
 
@@ -179,12 +234,19 @@ impl Records {
     /// Every pickle in the archive is looked at for what it would call: torch loads more than `data.pkl`.
     fn inspect_pickles(&self, context: &Context, contents: &mut Contents) {
         let data = format!("{}data.pkl", self.prefix);
-        for entry in
-            self.entries.iter().filter(|entry| entry.name != data && (entry.name.ends_with(".pkl") || entry.name.ends_with("debug_pkl")))
-        {
+        for entry in self.entries.iter().filter(|entry| {
+            entry.name != data
+                && (entry.name.ends_with(".pkl") || entry.name.ends_with("debug_pkl"))
+        }) {
             let record = entry.name.strip_prefix(&self.prefix);
             if let Some(bytes) = record.and_then(|record| self.get(record).ok()) {
-                globals::inspect(&unpickle(&bytes, 0, &context.limits).graph, &context.limits, contents, true, 0);
+                globals::inspect(
+                    &unpickle(&bytes, 0, &context.limits).graph,
+                    &context.limits,
+                    contents,
+                    true,
+                    0,
+                );
             }
         }
     }
@@ -207,11 +269,26 @@ impl Records {
 
     /// torch reads archive versions 1 to 10. We read what we understand of any, and say so.
     fn check_version(&self, contents: &mut Contents) {
-        let name = if self.has("version") { "version" } else { ".data/version" };
+        let name = if self.has("version") {
+            "version"
+        } else {
+            ".data/version"
+        };
         if let Ok(version) = self.get(name) {
-            let text = String::from_utf8_lossy(&version[..version.len().min(20)]).trim().to_owned();
-            if !text.parse::<u32>().is_ok_and(|version| (1..=10).contains(&version)) {
-                contents.find(FindingKind::Odd, format!("archive version `{}`, torch knows 1 to 10", text.escape_debug()));
+            let text = String::from_utf8_lossy(&version[..version.len().min(20)])
+                .trim()
+                .to_owned();
+            if !text
+                .parse::<u32>()
+                .is_ok_and(|version| (1..=10).contains(&version))
+            {
+                contents.find(
+                    FindingKind::Odd,
+                    format!(
+                        "archive version `{}`, torch knows 1 to 10",
+                        text.escape_debug()
+                    ),
+                );
             }
         }
     }
@@ -227,7 +304,10 @@ impl Storages for Records {
         let found = self.entry(&record)?.unpacked_len;
         if found != len {
             return Err(Fault::SizeMismatch {
-                what: format!("the record `{}{record}` has {found} bytes, its tensors need {len}", self.prefix),
+                what: format!(
+                    "the record `{}{record}` has {found} bytes, its tensors need {len}",
+                    self.prefix
+                ),
             });
         }
         self.origin(&record)
@@ -254,7 +334,12 @@ impl Late for Packed {
     fn fetch(&self) -> Result<Bytes, Fault> {
         let bytes = self.entry.open(&self.archive, &self.cache, &self.limits)?;
         if bytes.len() as u64 != self.entry.unpacked_len {
-            let what = format!("`{}` unpacks to {} bytes, {} were promised", self.entry.name, bytes.len(), self.entry.unpacked_len);
+            let what = format!(
+                "`{}` unpacks to {} bytes, {} were promised",
+                self.entry.name,
+                bytes.len(),
+                self.entry.unpacked_len
+            );
             return Err(Fault::SizeMismatch { what });
         }
         Ok(bytes)

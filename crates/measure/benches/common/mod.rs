@@ -17,9 +17,17 @@ impl Storage for Mapped {
 
 /// Seconds of all threads together with `TWINSCOPE_BENCH_CPU=1`, which a busy machine disturbs less; else those of the clock on the wall.
 fn now() -> f64 {
-    static CPU: LazyLock<bool> = LazyLock::new(|| std::env::var("TWINSCOPE_BENCH_CPU").is_ok_and(|set| set == "1"));
-    let clock = if *CPU { libc::CLOCK_PROCESS_CPUTIME_ID } else { libc::CLOCK_MONOTONIC };
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    static CPU: LazyLock<bool> =
+        LazyLock::new(|| std::env::var("TWINSCOPE_BENCH_CPU").is_ok_and(|set| set == "1"));
+    let clock = if *CPU {
+        libc::CLOCK_PROCESS_CPUTIME_ID
+    } else {
+        libc::CLOCK_MONOTONIC
+    };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the time is written where one has room.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
@@ -43,9 +51,15 @@ impl Passes {
 
     /// The best and the median pass, in GB/s.
     pub(crate) fn speed(mut self, len: usize) -> (f64, f64) {
-        self.0.iter_mut().for_each(|seconds| seconds.sort_by(f64::total_cmp));
+        self.0
+            .iter_mut()
+            .for_each(|seconds| seconds.sort_by(f64::total_cmp));
         let best: f64 = self.0.iter().map(|seconds| seconds[0]).sum();
-        let median: f64 = self.0.iter().map(|seconds| seconds[seconds.len() / 2]).sum();
+        let median: f64 = self
+            .0
+            .iter()
+            .map(|seconds| seconds[seconds.len() / 2])
+            .sum();
         (len as f64 / best / 1e9, len as f64 / median / 1e9)
     }
 }
@@ -53,7 +67,10 @@ impl Passes {
 /// The bytes summed as f32, whatever they are: as fast as they can be read.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn sum(bytes: &[u8]) -> f32 {
-    assert!(is_x86_feature_detected!("avx2"), "the baseline is an AVX2 sum");
+    assert!(
+        is_x86_feature_detected!("avx2"),
+        "the baseline is an AVX2 sum"
+    );
     // SAFETY: AVX2 was just detected.
     unsafe { sum_avx2(bytes) }
 }
@@ -66,11 +83,15 @@ fn sum_avx2(bytes: &[u8]) -> f32 {
     for group in bytes.as_chunks::<256>().0 {
         for (i, lane) in lanes.iter_mut().enumerate() {
             // SAFETY: 32 bytes from 32·i lie inside the 256 bytes of the group.
-            *lane = _mm256_add_ps(*lane, unsafe { _mm256_loadu_ps(group.as_ptr().add(32 * i).cast()) });
+            *lane = _mm256_add_ps(*lane, unsafe {
+                _mm256_loadu_ps(group.as_ptr().add(32 * i).cast())
+            });
         }
     }
     let mut eight = [0.0; 8];
-    let all = lanes.into_iter().fold(_mm256_setzero_ps(), |a, b| _mm256_add_ps(a, b));
+    let all = lanes
+        .into_iter()
+        .fold(_mm256_setzero_ps(), |a, b| _mm256_add_ps(a, b));
     // SAFETY: eight `f32` take the 32 bytes that are stored.
     unsafe { _mm256_storeu_ps(eight.as_mut_ptr(), all) };
     eight.iter().sum()
@@ -78,5 +99,10 @@ fn sum_avx2(bytes: &[u8]) -> f32 {
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn sum(bytes: &[u8]) -> f32 {
-    bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).sum()
+    bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|x| f32::from_le_bytes(*x))
+        .sum()
 }

@@ -51,7 +51,11 @@ impl First {
     #[target_feature(enable = "avx2")]
     fn new() -> Self {
         // The compiler, seeing a 1, would make it an addition again.
-        Self { sum: zero(), squares: zero(), one: _mm256_set1_pd(black_box(1.0)) }
+        Self {
+            sum: zero(),
+            squares: zero(),
+            one: _mm256_set1_pd(black_box(1.0)),
+        }
     }
 
     #[inline]
@@ -63,7 +67,13 @@ impl First {
 
     #[target_feature(enable = "avx2")]
     fn lanes(&self, min: f64, max: f64, zeros: u64) -> Lanes {
-        Lanes { sum: lanes(self.sum), squares: lanes(self.squares), min, max, zeros }
+        Lanes {
+            sum: lanes(self.sum),
+            squares: lanes(self.squares),
+            min,
+            max,
+            zeros,
+        }
     }
 }
 
@@ -78,7 +88,10 @@ impl Second {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn new() -> Self {
-        Self { sum: zero(), squares: zero() }
+        Self {
+            sum: zero(),
+            squares: zero(),
+        }
     }
 
     #[inline]
@@ -91,7 +104,10 @@ impl Second {
 
     #[target_feature(enable = "avx2")]
     fn lanes(&self) -> ShiftedLanes {
-        ShiftedLanes { sum: lanes(self.sum), squares: lanes(self.squares) }
+        ShiftedLanes {
+            sum: lanes(self.sum),
+            squares: lanes(self.squares),
+        }
     }
 }
 
@@ -104,7 +120,10 @@ fn fold_f64(min: __m256d, max: __m256d) -> (f64, f64) {
         unsafe { _mm256_storeu_pd(four.as_mut_ptr(), vector) };
         four
     };
-    (spread(min).into_iter().fold(f64::INFINITY, f64::min), spread(max).into_iter().fold(f64::NEG_INFINITY, f64::max))
+    (
+        spread(min).into_iter().fold(f64::INFINITY, f64::min),
+        spread(max).into_iter().fold(f64::NEG_INFINITY, f64::max),
+    )
 }
 
 #[target_feature(enable = "avx2")]
@@ -130,7 +149,10 @@ fn as_u32s(vector: __m256i) -> [u32; 8] {
 
 #[target_feature(enable = "avx2")]
 fn least_u16(vector: __m256i) -> u16 {
-    let eight = _mm_min_epu16(_mm256_castsi256_si128(vector), _mm256_extracti128_si256::<1>(vector));
+    let eight = _mm_min_epu16(
+        _mm256_castsi256_si128(vector),
+        _mm256_extracti128_si256::<1>(vector),
+    );
     _mm_extract_epi16::<0>(_mm_minpos_epu16(eight)) as u16
 }
 
@@ -146,7 +168,10 @@ fn as_u16s(vector: __m256i) -> [u16; 16] {
 pub(super) fn f64(bytes: &[u8]) -> Sums {
     let (groups, rest) = bytes.as_chunks::<{ 8 * LANES }>();
     let mut first = First::new();
-    let (mut min, mut max) = (_mm256_set1_pd(f64::INFINITY), _mm256_set1_pd(f64::NEG_INFINITY));
+    let (mut min, mut max) = (
+        _mm256_set1_pd(f64::INFINITY),
+        _mm256_set1_pd(f64::NEG_INFINITY),
+    );
     let mut zeros = _mm256_setzero_si256();
     for group in groups {
         let at = group.as_ptr();
@@ -158,7 +183,10 @@ pub(super) fn f64(bytes: &[u8]) -> Sums {
             first.insert(four, x);
             min = _mm256_min_pd(x, min);
             max = _mm256_max_pd(x, max);
-            zeros = _mm256_sub_epi64(zeros, _mm256_castpd_si256(_mm256_cmp_pd::<_CMP_EQ_OQ>(x, _mm256_setzero_pd())));
+            zeros = _mm256_sub_epi64(
+                zeros,
+                _mm256_castpd_si256(_mm256_cmp_pd::<_CMP_EQ_OQ>(x, _mm256_setzero_pd())),
+            );
         }
     }
     let (min, max) = fold_f64(min, max);
@@ -190,7 +218,10 @@ impl<'a, const PAIR: bool> Beside<'a, PAIR> {
     #[target_feature(enable = "avx2")]
     fn new(bytes: &[u8], other: &'a [u8]) -> Self {
         assert!(bytes.len() == other.len());
-        Self { other, unequal: _mm256_setzero_si256() }
+        Self {
+            other,
+            unequal: _mm256_setzero_si256(),
+        }
     }
 
     /// 32 bytes that begin at `at` of one side.
@@ -227,7 +258,10 @@ fn f32_beside<const PAIR: bool>(bytes: &[u8], other: &[u8]) -> (Sums, bool) {
     let mut beside = Beside::<PAIR>::new(bytes, other);
     let (groups, rest) = bytes.as_chunks::<{ 4 * LANES }>();
     let mut first = First::new();
-    let (mut min, mut max) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
+    let (mut min, mut max) = (
+        _mm256_set1_ps(f32::INFINITY),
+        _mm256_set1_ps(f32::NEG_INFINITY),
+    );
     let mut zeros = _mm256_setzero_si256();
     for (i, group) in groups.iter().enumerate() {
         let at = group.as_ptr();
@@ -247,12 +281,18 @@ fn f32_beside<const PAIR: bool>(bytes: &[u8], other: &[u8]) -> (Sums, bool) {
             };
             min = _mm256_min_ps(x, min);
             max = _mm256_max_ps(x, max);
-            zeros = _mm256_sub_epi32(zeros, _mm256_castps_si256(_mm256_cmp_ps::<_CMP_EQ_OQ>(x, _mm256_setzero_ps())));
+            zeros = _mm256_sub_epi32(
+                zeros,
+                _mm256_castps_si256(_mm256_cmp_ps::<_CMP_EQ_OQ>(x, _mm256_setzero_ps())),
+            );
         }
     }
     let (min, max) = fold_f32(min, max);
     let zeros = as_u32s(zeros).iter().map(|n| u64::from(*n)).sum();
-    (first.lanes(min, max, zeros).finish(kernel::f32s(rest)), beside.is_same(rest))
+    (
+        first.lanes(min, max, zeros).finish(kernel::f32s(rest)),
+        beside.is_same(rest),
+    )
 }
 
 /// Smallest and largest of 16-bit numbers of sign and magnitude, kept as integers.
@@ -271,7 +311,11 @@ impl Ends {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn new() -> Self {
-        Self { unsigned: _mm256_setzero_si256(), signed: _mm256_set1_epi16(i16::MIN), least: _mm256_set1_epi16(-1) }
+        Self {
+            unsigned: _mm256_setzero_si256(),
+            signed: _mm256_set1_epi16(i16::MIN),
+            least: _mm256_set1_epi16(-1),
+        }
     }
 
     #[inline]
@@ -310,7 +354,10 @@ fn zeros(groups: &[[u8; 2 * LANES]]) -> u64 {
     for group in groups {
         // SAFETY: the group is the 32 bytes that are loaded.
         let x = unsafe { _mm256_loadu_si256(group.as_ptr().cast()) };
-        count = _mm256_sub_epi16(count, _mm256_cmpeq_epi16(_mm256_add_epi16(x, x), _mm256_setzero_si256()));
+        count = _mm256_sub_epi16(
+            count,
+            _mm256_cmpeq_epi16(_mm256_add_epi16(x, x), _mm256_setzero_si256()),
+        );
     }
     as_u16s(count).iter().map(|n| u64::from(*n)).sum()
 }
@@ -357,7 +404,12 @@ fn bf16_beside<const PAIR: bool>(bytes: &[u8], other: &[u8]) -> (Sums, bool) {
         ends.insert(x);
     }
     let (min, max, zeros) = ends.fold(groups, kernel::bf16);
-    (first.lanes(min, max, zeros).finish(kernel::bf16s_in_order(rest)), beside.is_same(rest))
+    (
+        first
+            .lanes(min, max, zeros)
+            .finish(kernel::bf16s_in_order(rest)),
+        beside.is_same(rest),
+    )
 }
 
 /// As bf16, with 11 bits of precision.

@@ -73,7 +73,10 @@ whole! {
 #[inline(always)]
 fn insert(all: &mut Halves, x: u32) {
     let square = u64::from(x) * u64::from(x);
-    *all = (all.0 + (square & u64::from(u32::MAX)), all.1 + (square >> 32));
+    *all = (
+        all.0 + (square & u64::from(u32::MAX)),
+        all.1 + (square >> 32),
+    );
 }
 
 fn whole_of((low, high): Halves) -> u128 {
@@ -98,8 +101,16 @@ mod tests {
     #[test]
     fn sums_are_exact_up_to_the_largest_integers() {
         // A byte pattern that has every sort of number, then blocks of the two ends alone.
-        let bytes: Vec<u8> = (0..3 * 16_384u32).flat_map(|i| (i.wrapping_mul(2_654_435_761) >> (i % 32)).to_le_bytes()).collect();
-        for bytes in [&bytes[..], &bytes[..4], &vec![0xff; 65_536], &[0, 0, 0, 0x80].repeat(16_384), &[0; 64]] {
+        let bytes: Vec<u8> = (0..3 * 16_384u32)
+            .flat_map(|i| (i.wrapping_mul(2_654_435_761) >> (i % 32)).to_le_bytes())
+            .collect();
+        for bytes in [
+            &bytes[..],
+            &bytes[..4],
+            &vec![0xff; 65_536],
+            &[0, 0, 0, 0x80].repeat(16_384),
+            &[0; 64],
+        ] {
             macro_rules! check {
                 ($($name:ident $int:ty, $size:literal;)*) => {$(
                     let values: Vec<i128> = bytes.as_chunks::<$size>().0.iter().map(|x| i128::from(<$int>::from_le_bytes(*x))).collect();

@@ -77,7 +77,16 @@ impl Found {
         let none = _mm256_setzero_si256();
         // The largest magnitude there is, of 32 and of 16 bits.
         let least = _mm256_set1_epi32(0x7fff_7fff);
-        Self { largest: none, least, equal: none, steps: none, opposite: none, most: none, over: none, local: none }
+        Self {
+            largest: none,
+            least,
+            equal: none,
+            steps: none,
+            opposite: none,
+            most: none,
+            over: none,
+            local: none,
+        }
     }
 
     /// Whether all pairs of loops over close ones were close, finite and not 0. Of a NaN the sign says nothing, but its bits are large.
@@ -87,16 +96,29 @@ impl Found {
         let infinite = _mm256_set1_epi32(INFINITE as i32 - 1);
         let none = _mm256_setzero_si256();
         let (zeros, finite) = match T::SIZE {
-            4 => (_mm256_cmpeq_epi32(self.least, none), _mm256_cmpgt_epi32(self.largest, infinite)),
-            _ => (_mm256_cmpeq_epi16(self.least, none), _mm256_cmpgt_epi16(self.largest, _mm256_srli_epi32::<16>(infinite))),
+            4 => (
+                _mm256_cmpeq_epi32(self.least, none),
+                _mm256_cmpgt_epi32(self.largest, infinite),
+            ),
+            _ => (
+                _mm256_cmpeq_epi16(self.least, none),
+                _mm256_cmpgt_epi16(self.largest, _mm256_srli_epi32::<16>(infinite)),
+            ),
         };
-        let not = _mm256_or_si256(_mm256_or_si256(zeros, finite), _mm256_cmpgt_epi32(self.most, infinite));
+        let not = _mm256_or_si256(
+            _mm256_or_si256(zeros, finite),
+            _mm256_cmpgt_epi32(self.most, infinite),
+        );
         !any_sign(self.over) && _mm256_testz_si256(not, not) == 1
     }
 
     #[target_feature(enable = "avx2")]
     fn finish<T: Narrow>(&self) -> Scan {
-        let [most, over, local] = [largest_of(self.most), u32::from(any_sign(self.over)), u32::from(any_sign(self.local))];
+        let [most, over, local] = [
+            largest_of(self.most),
+            u32::from(any_sign(self.over)),
+            u32::from(any_sign(self.local)),
+        ];
         let (over, local) = (over == 1, local == 1);
         if T::SIZE == 4 {
             return Scan {
@@ -117,7 +139,9 @@ impl Found {
             most,
             equal: sixteen(self.equal).into_iter().map(u32::from).sum(),
             steps: most_of(self.steps),
-            opposite: sixteen(self.opposite).into_iter().any(|signs| signs >> 15 == 1),
+            opposite: sixteen(self.opposite)
+                .into_iter()
+                .any(|signs| signs >> 15 == 1),
             over,
             local,
         }
@@ -134,7 +158,10 @@ pub(super) struct Local {
 impl Local {
     /// `exact`: see [`threshold`].
     pub(super) fn new(limit: f64, rms: f64, exact: bool) -> Self {
-        Self { of_number: threshold(limit, exact), of_rms: down(limit * rms * (1.0 - UNSURE)) }
+        Self {
+            of_number: threshold(limit, exact),
+            of_rms: down(limit * rms * (1.0 - UNSURE)),
+        }
     }
 
     /// The sign is set where a difference is above both.
@@ -142,7 +169,10 @@ impl Local {
     #[target_feature(enable = "avx2,fma")]
     fn above(self, size: __m256, apart: __m256) -> __m256i {
         let number = bits(_mm256_fmsub_ps(_mm256_set1_ps(self.of_number), size, apart));
-        _mm256_and_si256(number, bits(_mm256_sub_ps(_mm256_set1_ps(self.of_rms), apart)))
+        _mm256_and_si256(
+            number,
+            bits(_mm256_sub_ps(_mm256_set1_ps(self.of_rms), apart)),
+        )
     }
 }
 
@@ -170,7 +200,15 @@ impl Sum {
     #[target_feature(enable = "avx2")]
     fn new() -> Self {
         let zero = _mm256_setzero_pd();
-        Self { r: zero, c: zero, apart: zero, relative: zero, r_squares: zero, c_squares: zero, squares: zero }
+        Self {
+            r: zero,
+            c: zero,
+            apart: zero,
+            relative: zero,
+            r_squares: zero,
+            c_squares: zero,
+            squares: zero,
+        }
     }
 }
 
@@ -254,7 +292,9 @@ impl Single for Bf16 {
     #[target_feature(enable = "avx2")]
     unsafe fn load(at: *const u8) -> __m256 {
         // SAFETY: eight elements, 16 bytes, can be read, says the caller.
-        floats(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(unsafe { _mm_loadu_si128(at.cast()) })))
+        floats(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(unsafe {
+            _mm_loadu_si128(at.cast())
+        })))
     }
 }
 
@@ -323,12 +363,29 @@ impl Narrow for F32 {
     ) -> Wide {
         let magnitude = _mm256_set1_epi32(i32::MAX);
         let threshold = _mm256_set1_ps(threshold);
-        let Found { mut largest, mut least, mut equal, mut steps, mut opposite, mut most, mut over, local: mut beyond } = *found;
+        let Found {
+            mut largest,
+            mut least,
+            mut equal,
+            mut steps,
+            mut opposite,
+            mut most,
+            mut over,
+            local: mut beyond,
+        } = *found;
         let sizes: *mut f32 = room.0.as_mut_ptr().cast();
         for i in (0..n).step_by(8) {
             // SAFETY: eight elements from i lie inside both sides.
-            let (x, y) = unsafe { (_mm256_loadu_si256(r.add(4 * i).cast()), _mm256_loadu_si256(c.add(4 * i).cast())) };
-            let (a, b) = (_mm256_and_si256(x, magnitude), _mm256_and_si256(y, magnitude));
+            let (x, y) = unsafe {
+                (
+                    _mm256_loadu_si256(r.add(4 * i).cast()),
+                    _mm256_loadu_si256(c.add(4 * i).cast()),
+                )
+            };
+            let (a, b) = (
+                _mm256_and_si256(x, magnitude),
+                _mm256_and_si256(y, magnitude),
+            );
             let (high, low) = (_mm256_max_epi32(a, b), _mm256_min_epi32(a, b));
             largest = _mm256_max_epi32(largest, high);
             least = _mm256_min_epi32(least, low);
@@ -349,8 +406,21 @@ impl Narrow for F32 {
             // SAFETY: n is at most PART, so eight have room from i.
             unsafe { _mm256_storeu_si256(sizes.add(i).cast(), size) };
         }
-        *found = Found { largest, least, equal, steps, opposite, most, over, local: beyond };
-        Wide { r: r.cast(), c: c.cast(), sizes }
+        *found = Found {
+            largest,
+            least,
+            equal,
+            steps,
+            opposite,
+            most,
+            over,
+            local: beyond,
+        };
+        Wide {
+            r: r.cast(),
+            c: c.cast(),
+            sizes,
+        }
     }
 
     #[inline(never)]
@@ -366,11 +436,25 @@ impl Narrow for F32 {
     ) -> Wide {
         let magnitude = _mm256_set1_epi32(i32::MAX);
         let threshold = _mm256_set1_ps(threshold);
-        let Found { mut largest, mut least, mut equal, mut steps, opposite, mut most, mut over, local: mut beyond } = *found;
+        let Found {
+            mut largest,
+            mut least,
+            mut equal,
+            mut steps,
+            opposite,
+            mut most,
+            mut over,
+            local: mut beyond,
+        } = *found;
         let sizes: *mut f32 = room.0.as_mut_ptr().cast();
         for i in (0..n).step_by(8) {
             // SAFETY: eight elements from i lie inside both sides.
-            let (x, y) = unsafe { (_mm256_loadu_si256(r.add(4 * i).cast()), _mm256_loadu_si256(c.add(4 * i).cast())) };
+            let (x, y) = unsafe {
+                (
+                    _mm256_loadu_si256(r.add(4 * i).cast()),
+                    _mm256_loadu_si256(c.add(4 * i).cast()),
+                )
+            };
             // Of one sign, the larger bits are those of the larger magnitude.
             let size = _mm256_and_si256(_mm256_max_epu32(x, y), magnitude);
             largest = _mm256_max_epi32(largest, size);
@@ -380,15 +464,31 @@ impl Narrow for F32 {
             let apart = abs32(_mm256_sub_ps(floats(y), floats(x)));
             most = _mm256_max_epi32(most, bits(apart));
             let size_of_r = abs32(floats(x));
-            over = _mm256_or_si256(over, above::<HOW>(threshold, local, floats(size), size_of_r, apart));
+            over = _mm256_or_si256(
+                over,
+                above::<HOW>(threshold, local, floats(size), size_of_r, apart),
+            );
             if HOW == LOCAL {
                 beyond = _mm256_or_si256(beyond, local.above(size_of_r, apart));
             }
             // SAFETY: n is at most PART, so eight have room from i.
             unsafe { _mm256_store_si256(sizes.add(i).cast(), size) };
         }
-        *found = Found { largest, least, equal, steps, opposite, most, over, local: beyond };
-        Wide { r: r.cast(), c: c.cast(), sizes }
+        *found = Found {
+            largest,
+            least,
+            equal,
+            steps,
+            opposite,
+            most,
+            over,
+            local: beyond,
+        };
+        Wide {
+            r: r.cast(),
+            c: c.cast(),
+            sizes,
+        }
     }
 }
 
@@ -407,22 +507,36 @@ impl Narrow for Bf16 {
         // SAFETY: as the caller says. Apart, so that each loop fits the registers.
         unsafe { bf16_bits::<false>(r, c, n, found) };
         let threshold = _mm256_set1_ps(threshold);
-        let Found { mut most, mut over, local: mut beyond, .. } = *found;
+        let Found {
+            mut most,
+            mut over,
+            local: mut beyond,
+            ..
+        } = *found;
         let rs: *mut f32 = room.0.as_mut_ptr().cast();
         // SAFETY: the room has three times PART.
         let (cs, sizes) = unsafe { (rs.add(PART), rs.add(2 * PART)) };
         let magnitude = _mm256_set1_epi16(i16::MAX);
         for i in (0..n).step_by(16) {
             // SAFETY: sixteen elements from i lie inside both sides.
-            let (x, y) = unsafe { (_mm256_loadu_si256(r.add(2 * i).cast()), _mm256_loadu_si256(c.add(2 * i).cast())) };
-            let size = _mm256_max_epi16(_mm256_and_si256(x, magnitude), _mm256_and_si256(y, magnitude));
+            let (x, y) = unsafe {
+                (
+                    _mm256_loadu_si256(r.add(2 * i).cast()),
+                    _mm256_loadu_si256(c.add(2 * i).cast()),
+                )
+            };
+            let size = _mm256_max_epi16(
+                _mm256_and_si256(x, magnitude),
+                _mm256_and_si256(y, magnitude),
+            );
             // Never 0, so that it can be divided by: the least bf16 above 0 where both are 0.
             let size = _mm256_max_epi16(size, _mm256_set1_epi16(1));
             let (xs, ys, ss) = (halves(x), halves(y), halves(size));
             for k in 0..2 {
                 let apart = abs32(_mm256_sub_ps(floats(ys[k]), floats(xs[k])));
                 most = _mm256_max_epi32(most, bits(apart));
-                over = _mm256_or_si256(over, bits(_mm256_fmsub_ps(threshold, floats(ss[k]), apart)));
+                over =
+                    _mm256_or_si256(over, bits(_mm256_fmsub_ps(threshold, floats(ss[k]), apart)));
                 if LOCAL {
                     beyond = _mm256_or_si256(beyond, local.above(abs32(floats(xs[k])), apart));
                 }
@@ -434,8 +548,17 @@ impl Narrow for Bf16 {
                 }
             }
         }
-        *found = Found { most, over, local: beyond, ..*found };
-        Wide { r: rs, c: cs, sizes }
+        *found = Found {
+            most,
+            over,
+            local: beyond,
+            ..*found
+        };
+        Wide {
+            r: rs,
+            c: cs,
+            sizes,
+        }
     }
 
     #[inline(never)]
@@ -452,20 +575,33 @@ impl Narrow for Bf16 {
         // SAFETY: as the caller says. Apart, so that each loop fits the registers.
         unsafe { bf16_bits::<true>(r, c, n, found) };
         let threshold = _mm256_set1_ps(threshold);
-        let Found { mut most, mut over, local: mut beyond, .. } = *found;
+        let Found {
+            mut most,
+            mut over,
+            local: mut beyond,
+            ..
+        } = *found;
         let rs: *mut f32 = room.0.as_mut_ptr().cast();
         // SAFETY: the room has three times PART.
         let (cs, sizes) = unsafe { (rs.add(PART), rs.add(2 * PART)) };
         for i in (0..n).step_by(16) {
             // SAFETY: sixteen elements from i lie inside both sides.
-            let (x, y) = unsafe { (_mm256_loadu_si256(r.add(2 * i).cast()), _mm256_loadu_si256(c.add(2 * i).cast())) };
+            let (x, y) = unsafe {
+                (
+                    _mm256_loadu_si256(r.add(2 * i).cast()),
+                    _mm256_loadu_si256(c.add(2 * i).cast()),
+                )
+            };
             let size = _mm256_and_si256(_mm256_max_epu16(x, y), _mm256_set1_epi16(i16::MAX));
             let (xs, ys, ss) = (halves(x), halves(y), halves(size));
             for k in 0..2 {
                 let apart = abs32(_mm256_sub_ps(floats(ys[k]), floats(xs[k])));
                 most = _mm256_max_epi32(most, bits(apart));
                 let size_of_r = abs32(floats(xs[k]));
-                over = _mm256_or_si256(over, above::<HOW>(threshold, local, floats(ss[k]), size_of_r, apart));
+                over = _mm256_or_si256(
+                    over,
+                    above::<HOW>(threshold, local, floats(ss[k]), size_of_r, apart),
+                );
                 if HOW == LOCAL {
                     beyond = _mm256_or_si256(beyond, local.above(size_of_r, apart));
                 }
@@ -477,8 +613,17 @@ impl Narrow for Bf16 {
                 }
             }
         }
-        *found = Found { most, over, local: beyond, ..*found };
-        Wide { r: rs, c: cs, sizes }
+        *found = Found {
+            most,
+            over,
+            local: beyond,
+            ..*found
+        };
+        Wide {
+            r: rs,
+            c: cs,
+            sizes,
+        }
     }
 }
 
@@ -490,10 +635,22 @@ impl Narrow for Bf16 {
 #[target_feature(enable = "avx2")]
 unsafe fn bf16_bits<const CLOSE: bool>(r: *const u8, c: *const u8, n: usize, found: &mut Found) {
     let magnitude = _mm256_set1_epi16(i16::MAX);
-    let Found { mut largest, mut least, mut equal, mut steps, mut opposite, .. } = *found;
+    let Found {
+        mut largest,
+        mut least,
+        mut equal,
+        mut steps,
+        mut opposite,
+        ..
+    } = *found;
     for i in (0..n).step_by(16) {
         // SAFETY: sixteen elements from i lie inside both sides.
-        let (x, y) = unsafe { (_mm256_loadu_si256(r.add(2 * i).cast()), _mm256_loadu_si256(c.add(2 * i).cast())) };
+        let (x, y) = unsafe {
+            (
+                _mm256_loadu_si256(r.add(2 * i).cast()),
+                _mm256_loadu_si256(c.add(2 * i).cast()),
+            )
+        };
         equal = _mm256_sub_epi16(equal, _mm256_cmpeq_epi16(x, y));
         if CLOSE {
             // Of one sign, the larger bits are those of the larger magnitude.
@@ -502,7 +659,10 @@ unsafe fn bf16_bits<const CLOSE: bool>(r: *const u8, c: *const u8, n: usize, fou
             least = _mm256_min_epi16(least, size);
             steps = _mm256_max_epu16(steps, _mm256_abs_epi16(_mm256_sub_epi16(x, y)));
         } else {
-            let (a, b) = (_mm256_and_si256(x, magnitude), _mm256_and_si256(y, magnitude));
+            let (a, b) = (
+                _mm256_and_si256(x, magnitude),
+                _mm256_and_si256(y, magnitude),
+            );
             let (high, low) = (_mm256_max_epi16(a, b), _mm256_min_epi16(a, b));
             largest = _mm256_max_epi16(largest, high);
             least = _mm256_min_epi16(least, low);
@@ -513,18 +673,42 @@ unsafe fn bf16_bits<const CLOSE: bool>(r: *const u8, c: *const u8, n: usize, fou
             steps = _mm256_max_epu16(steps, _mm256_sub_epi16(high, signed));
         }
     }
-    *found = Found { largest, least, equal, steps, opposite, ..*found };
+    *found = Found {
+        largest,
+        least,
+        equal,
+        steps,
+        opposite,
+        ..*found
+    };
 }
 
 /// The sign is set where a difference of close numbers is above a threshold.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn above<const HOW: u8>(threshold: __m256, local: Local, size: __m256, size_of_r: __m256, apart: __m256) -> __m256i {
-    let over = bits(_mm256_fmsub_ps(threshold, if HOW == REFERENCE { size_of_r } else { size }, apart));
+fn above<const HOW: u8>(
+    threshold: __m256,
+    local: Local,
+    size: __m256,
+    size_of_r: __m256,
+    apart: __m256,
+) -> __m256i {
+    let over = bits(_mm256_fmsub_ps(
+        threshold,
+        if HOW == REFERENCE { size_of_r } else { size },
+        apart,
+    ));
     if HOW != EITHER {
         return over;
     }
-    _mm256_or_si256(over, bits(_mm256_fmsub_ps(_mm256_set1_ps(local.of_number), size_of_r, apart)))
+    _mm256_or_si256(
+        over,
+        bits(_mm256_fmsub_ps(
+            _mm256_set1_ps(local.of_number),
+            size_of_r,
+            apart,
+        )),
+    )
 }
 
 /// Sixteen bf16 as f32, those at even places and those at odd ones. A bf16 is the upper half of an f32: shifting takes the even places there,
@@ -532,7 +716,10 @@ fn above<const HOW: u8>(threshold: __m256, local: Local, size: __m256, size_of_r
 #[inline]
 #[target_feature(enable = "avx2")]
 fn halves(x: __m256i) -> [__m256i; 2] {
-    [_mm256_slli_epi32::<16>(x), _mm256_and_si256(x, _mm256_set1_epi32(0xffff_0000_u32 as i32))]
+    [
+        _mm256_slli_epi32::<16>(x),
+        _mm256_and_si256(x, _mm256_set1_epi32(0xffff_0000_u32 as i32)),
+    ]
 }
 
 /// The second loop. The bytes at `next` are asked for meanwhile, `SIZE` for each element; a prefetch never faults, wherever it points.
@@ -542,12 +729,22 @@ fn halves(x: __m256i) -> [__m256i; 2] {
 #[inline(never)]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn sums<const SIZE: usize>(from: &Wide, n: usize, next: [*const u8; 2], sum: &mut Sum) {
-    let Sum { mut r, mut c, mut apart, mut relative, mut r_squares, mut c_squares, mut squares } = *sum;
+    let Sum {
+        mut r,
+        mut c,
+        mut apart,
+        mut relative,
+        mut r_squares,
+        mut c_squares,
+        mut squares,
+    } = *sum;
     for i in (0..n).step_by(8) {
         _mm_prefetch::<_MM_HINT_T0>(next[0].wrapping_add(i * SIZE).cast());
         _mm_prefetch::<_MM_HINT_T0>(next[1].wrapping_add(i * SIZE).cast());
         // SAFETY: eight numbers from i can be read, says the caller.
-        let load = |at: *const f32, half: usize| unsafe { _mm256_cvtps_pd(_mm_loadu_ps(at.add(i + 4 * half))) };
+        let load = |at: *const f32, half: usize| unsafe {
+            _mm256_cvtps_pd(_mm_loadu_ps(at.add(i + 4 * half)))
+        };
         let mut d = [_mm256_setzero_pd(); 2];
         for (k, d) in d.iter_mut().enumerate() {
             // SAFETY: nothing happens here, but that no load moves across it: with all of them first, sums are moved out of their registers.
@@ -564,14 +761,29 @@ unsafe fn sums<const SIZE: usize>(from: &Wide, n: usize, next: [*const u8; 2], s
         let size = [load(from.sizes, 0), load(from.sizes, 1)];
         // Two fractions as one: a division takes as long as all the rest. The range of f32, squared, is far inside that of f64.
         let over = _mm256_fmadd_pd(d[0], size[1], _mm256_mul_pd(d[1], size[0]));
-        relative = _mm256_add_pd(relative, _mm256_div_pd(over, _mm256_mul_pd(size[0], size[1])));
+        relative = _mm256_add_pd(
+            relative,
+            _mm256_div_pd(over, _mm256_mul_pd(size[0], size[1])),
+        );
     }
-    *sum = Sum { r, c, apart, relative, r_squares, c_squares, squares };
+    *sum = Sum {
+        r,
+        c,
+        apart,
+        relative,
+        r_squares,
+        c_squares,
+        squares,
+    };
 }
 
 /// The f32 at or next below.
 pub(super) fn down(x: f64) -> f32 {
-    if f64::from(x as f32) > x { (x as f32).next_down() } else { x as f32 }
+    if f64::from(x as f32) > x {
+        (x as f32).next_down()
+    } else {
+        x as f32
+    }
 }
 
 /// A factor of `f32` that a quotient above `best` is above, whatever was rounded; one at `best` is not, where that can be told.
@@ -604,7 +816,13 @@ pub(super) fn how<T: Single>(asked: &Asked) -> u8 {
 /// Everything about a block of finite numbers but its histograms; see [`Light`]. `None` when it is left to the other loops: it is not a
 /// multiple of 16, or has something that is not finite. Rows are not summed up here.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked, _: &[usize], cells: &mut Vec<Cell>) -> Option<Light> {
+pub(super) fn light<T: Narrow>(
+    r: &[u8],
+    c: &[u8],
+    asked: &Asked,
+    _: &[usize],
+    cells: &mut Vec<Cell>,
+) -> Option<Light> {
     cells.clear();
     assert!(r.len() == c.len());
     let n = r.len() / T::SIZE;
@@ -620,7 +838,11 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked, _: &[usize], c
     let exact = T::EIGHT_BITS && asked.local < NARROW && asked.local_is_quotient;
     let local = Local::new(asked.local, asked.rms, exact);
     let how = how::<T>(asked);
-    let close_limit = if how == REFERENCE { limit.min(local.of_number) } else { limit };
+    let close_limit = if how == REFERENCE {
+        limit.min(local.of_number)
+    } else {
+        limit
+    };
     let mut room = Room(MaybeUninit::uninit());
     let mut sum = Sum::new();
     let mut found = Found::nothing();
@@ -633,9 +855,27 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked, _: &[usize], c
             let (r, c) = (r.as_ptr().add(at), c.as_ptr().add(at));
             let mut tried = found;
             let close = try_close.then(|| match how {
-                RELATIVE => T::scan_close::<RELATIVE>(r, c, count, &mut room, close_limit, local, &mut tried),
-                REFERENCE => T::scan_close::<REFERENCE>(r, c, count, &mut room, close_limit, local, &mut tried),
-                EITHER => T::scan_close::<EITHER>(r, c, count, &mut room, close_limit, local, &mut tried),
+                RELATIVE => T::scan_close::<RELATIVE>(
+                    r,
+                    c,
+                    count,
+                    &mut room,
+                    close_limit,
+                    local,
+                    &mut tried,
+                ),
+                REFERENCE => T::scan_close::<REFERENCE>(
+                    r,
+                    c,
+                    count,
+                    &mut room,
+                    close_limit,
+                    local,
+                    &mut tried,
+                ),
+                EITHER => {
+                    T::scan_close::<EITHER>(r, c, count, &mut room, close_limit, local, &mut tried)
+                }
                 _ => T::scan_close::<LOCAL>(r, c, count, &mut room, close_limit, local, &mut tried),
             });
             match close.filter(|_| tried.is_close::<T>()) {
@@ -663,10 +903,17 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked, _: &[usize], c
         return None;
     }
     // A 0 and a -0 are equal; zeros are counted only where there are some.
-    let (zeros, equal) = if all.least == 0 { zeros::<T>(r, c) } else { ([0; 2], u64::from(all.equal)) };
+    let (zeros, equal) = if all.least == 0 {
+        zeros::<T>(r, c)
+    } else {
+        ([0; 2], u64::from(all.equal))
+    };
     let largest = f64::from(f32::from_bits(all.largest));
-    let ends =
-        if asked.within == 0.0 || largest > asked.within { [ends::<T>(r), ends::<T>(c)] } else { [(f64::INFINITY, f64::NEG_INFINITY); 2] };
+    let ends = if asked.within == 0.0 || largest > asked.within {
+        [ends::<T>(r), ends::<T>(c)]
+    } else {
+        [(f64::INFINITY, f64::NEG_INFINITY); 2]
+    };
     let (r_squares, c_squares) = (total(sum.r_squares), total(sum.c_squares));
     let rms = (r_squares / n as f64).sqrt();
     let higher = match best {
@@ -677,16 +924,41 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked, _: &[usize], c
     let narrow = narrow && !higher;
     // Differences of 8-bit numbers of such a range are exact too.
     let few_bits = T::EIGHT_BITS && all.least > 0 && all.largest - all.least < 15 << 23;
-    let max_abs = if narrow || few_bits { f64::from(f32::from_bits(all.most)) } else { most::<T>(r, c, all.most) };
+    let max_abs = if narrow || few_bits {
+        f64::from(f32::from_bits(all.most))
+    } else {
+        most::<T>(r, c, all.most)
+    };
     // Where no relative difference is above the best one, none is larger compared to the reference than this.
-    let bound = if narrow { best / (1.0 - best) } else { f64::INFINITY };
-    let slack = if T::EIGHT_BITS { 1.0 - 1.0 / (1u64 << 40) as f64 } else { 1.0 };
-    let close = max_abs > 0.0 && (rms == 0.0 || max_abs / rms > asked.local) && bound * slack > asked.local;
+    let bound = if narrow {
+        best / (1.0 - best)
+    } else {
+        f64::INFINITY
+    };
+    let slack = if T::EIGHT_BITS {
+        1.0 - 1.0 / (1u64 << 40) as f64
+    } else {
+        1.0
+    };
+    let close =
+        max_abs > 0.0 && (rms == 0.0 || max_abs / rms > asked.local) && bound * slack > asked.local;
     let ruled_out = tested && !all.local && (!looked_for_local || rms >= asked.rms);
     Some(Light {
         sums: [
-            Sums { sum: total(sum.r), squares: r_squares, min: ends[0].0, max: ends[0].1, zeros: zeros[0] },
-            Sums { sum: total(sum.c), squares: c_squares, min: ends[1].0, max: ends[1].1, zeros: zeros[1] },
+            Sums {
+                sum: total(sum.r),
+                squares: r_squares,
+                min: ends[0].0,
+                max: ends[0].1,
+                zeros: zeros[0],
+            },
+            Sums {
+                sum: total(sum.c),
+                squares: c_squares,
+                min: ends[1].0,
+                max: ends[1].1,
+                zeros: zeros[1],
+            },
         ],
         largest,
         apart: total(sum.apart),
@@ -709,7 +981,13 @@ pub(super) fn light<T: Narrow>(r: &[u8], c: &[u8], asked: &Asked, _: &[usize], c
 #[target_feature(enable = "avx2,fma")]
 unsafe fn sums_of<T: Narrow>(from: &Wide, n: usize, next: [*const u8; 2], sum: &mut Sum) {
     // SAFETY: `n` numbers can be read, says the caller.
-    unsafe { if T::SIZE == 4 { sums::<4>(from, n, next, sum) } else { sums::<2>(from, n, next, sum) } }
+    unsafe {
+        if T::SIZE == 4 {
+            sums::<4>(from, n, next, sum)
+        } else {
+            sums::<2>(from, n, next, sum)
+        }
+    }
 }
 
 /// Eight of both sides at a time.
@@ -735,7 +1013,9 @@ pub(super) fn most<T: Single>(r: &[u8], c: &[u8], rounded: u32) -> f64 {
             most = [0, 1].map(|k| _mm256_max_pd(most[k], abs(_mm256_sub_pd(y[k], x[k]))));
         }
     });
-    four(_mm256_max_pd(most[0], most[1])).into_iter().fold(0.0, f64::max)
+    four(_mm256_max_pd(most[0], most[1]))
+        .into_iter()
+        .fold(0.0, f64::max)
 }
 
 /// The zeros of each side, and how many pairs are equal.
@@ -755,11 +1035,19 @@ pub(super) fn zeros<T: Single>(r: &[u8], c: &[u8]) -> ([u64; 2], u64) {
 /// The least and the largest number.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn ends<T: Single>(bytes: &[u8]) -> (f64, f64) {
-    let (mut min, mut max) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
-    each::<T>(bytes, bytes, |x, _| (min, max) = (_mm256_min_ps(x, min), _mm256_max_ps(x, max)));
+    let (mut min, mut max) = (
+        _mm256_set1_ps(f32::INFINITY),
+        _mm256_set1_ps(f32::NEG_INFINITY),
+    );
+    each::<T>(bytes, bytes, |x, _| {
+        (min, max) = (_mm256_min_ps(x, min), _mm256_max_ps(x, max))
+    });
     let eight = |vector| eight_counts(bits(vector)).into_iter().map(f32::from_bits);
     // A zero is a zero: adding one makes -0 a 0.
-    (f64::from(eight(min).fold(f32::INFINITY, f32::min)) + 0.0, f64::from(eight(max).fold(f32::NEG_INFINITY, f32::max)) + 0.0)
+    (
+        f64::from(eight(min).fold(f32::INFINITY, f32::min)) + 0.0,
+        f64::from(eight(max).fold(f32::NEG_INFINITY, f32::max)) + 0.0,
+    )
 }
 
 /// Whether some `|c - r| / max(|r|, rms)` may be above the limit. `exact`: see [`threshold`].
@@ -767,7 +1055,9 @@ pub(super) fn ends<T: Single>(bytes: &[u8]) -> (f64, f64) {
 pub(super) fn over<T: Single>(r: &[u8], c: &[u8], limit: f64, rms: f64, exact: bool) -> bool {
     let local = Local::new(limit, rms, exact);
     let mut any = _mm256_setzero_si256();
-    each::<T>(r, c, |x, y| any = _mm256_or_si256(any, local.above(abs32(x), abs32(_mm256_sub_ps(y, x)))));
+    each::<T>(r, c, |x, y| {
+        any = _mm256_or_si256(any, local.above(abs32(x), abs32(_mm256_sub_ps(y, x))))
+    });
     any_sign(any)
 }
 
@@ -777,9 +1067,17 @@ pub(super) fn higher<T: Single>(r: &[u8], c: &[u8], best: f64, limit: f32) -> bo
     let mut any = _mm256_setzero_si256();
     each::<T>(r, c, |x, y| {
         let size = _mm256_max_ps(abs32(x), abs32(y));
-        let above = bits(_mm256_fmsub_ps(_mm256_set1_ps(limit), size, abs32(_mm256_sub_ps(y, x))));
+        let above = bits(_mm256_fmsub_ps(
+            _mm256_set1_ps(limit),
+            size,
+            abs32(_mm256_sub_ps(y, x)),
+        ));
         // A little more than 1 may round to 1.
-        let opposite = if best == 1.0 { bits(_mm256_xor_ps(x, y)) } else { above };
+        let opposite = if best == 1.0 {
+            bits(_mm256_xor_ps(x, y))
+        } else {
+            above
+        };
         any = _mm256_or_si256(any, _mm256_or_si256(above, opposite));
     });
     best < 2.0 && any_sign(any)
@@ -793,7 +1091,10 @@ pub(super) fn steps<T: Single>(r: &[u8], c: &[u8]) -> u32 {
         each::<T>(r, c, |x, y| {
             let (a, b) = (bits(abs32(x)), bits(abs32(y)));
             let (high, low) = (_mm256_max_epi32(a, b), _mm256_min_epi32(a, b));
-            let signed = _mm256_sign_epi32(low, _mm256_or_si256(bits(_mm256_xor_ps(x, y)), _mm256_set1_epi32(1)));
+            let signed = _mm256_sign_epi32(
+                low,
+                _mm256_or_si256(bits(_mm256_xor_ps(x, y)), _mm256_set1_epi32(1)),
+            );
             most = _mm256_max_epu32(most, _mm256_sub_epi32(high, signed));
         });
         return largest_of(most);
@@ -801,10 +1102,21 @@ pub(super) fn steps<T: Single>(r: &[u8], c: &[u8]) -> u32 {
     let magnitude = _mm256_set1_epi16(i16::MAX);
     for (x, y) in r.as_chunks::<32>().0.iter().zip(c.as_chunks::<32>().0) {
         // SAFETY: these are the 32 bytes that are loaded.
-        let (x, y) = unsafe { (_mm256_loadu_si256(x.as_ptr().cast()), _mm256_loadu_si256(y.as_ptr().cast())) };
-        let (a, b) = (_mm256_and_si256(x, magnitude), _mm256_and_si256(y, magnitude));
+        let (x, y) = unsafe {
+            (
+                _mm256_loadu_si256(x.as_ptr().cast()),
+                _mm256_loadu_si256(y.as_ptr().cast()),
+            )
+        };
+        let (a, b) = (
+            _mm256_and_si256(x, magnitude),
+            _mm256_and_si256(y, magnitude),
+        );
         let (high, low) = (_mm256_max_epi16(a, b), _mm256_min_epi16(a, b));
-        let signed = _mm256_sign_epi16(low, _mm256_or_si256(_mm256_xor_si256(x, y), _mm256_set1_epi16(1)));
+        let signed = _mm256_sign_epi16(
+            low,
+            _mm256_or_si256(_mm256_xor_si256(x, y), _mm256_set1_epi16(1)),
+        );
         most = _mm256_max_epu16(most, _mm256_sub_epi16(high, signed));
     }
     sixteen(most).into_iter().max().map_or(0, u32::from)
@@ -815,9 +1127,19 @@ pub(super) fn steps<T: Single>(r: &[u8], c: &[u8]) -> u32 {
 pub(super) fn relative<T: Single>(r: &[u8], c: &[u8]) -> f64 {
     let mut most = [_mm256_setzero_pd(); 2];
     each::<T>(r, c, |r, c| {
-        let size = wide(_mm256_max_ps(_mm256_max_ps(abs32(r), abs32(c)), _mm256_set1_ps(f32::from_bits(1))));
+        let size = wide(_mm256_max_ps(
+            _mm256_max_ps(abs32(r), abs32(c)),
+            _mm256_set1_ps(f32::from_bits(1)),
+        ));
         let (r, c) = (wide(r), wide(c));
-        most = [0, 1].map(|k| _mm256_max_pd(most[k], _mm256_div_pd(abs(_mm256_sub_pd(c[k], r[k])), size[k])));
+        most = [0, 1].map(|k| {
+            _mm256_max_pd(
+                most[k],
+                _mm256_div_pd(abs(_mm256_sub_pd(c[k], r[k])), size[k]),
+            )
+        });
     });
-    four(_mm256_max_pd(most[0], most[1])).into_iter().fold(0.0, f64::max)
+    four(_mm256_max_pd(most[0], most[1]))
+        .into_iter()
+        .fold(0.0, f64::max)
 }

@@ -66,7 +66,12 @@ impl Found {
     fn nothing() -> Self {
         let (zero, none) = (_mm512_setzero_pd(), _mm512_setzero_si512());
         // The largest magnitude there is, of 32 and of 16 bits.
-        let bits = Bits { largest: none, least: _mm512_set1_epi32(0x7fff_7fff), steps: none, equal: 0 };
+        let bits = Bits {
+            largest: none,
+            least: _mm512_set1_epi32(0x7fff_7fff),
+            steps: none,
+            equal: 0,
+        };
         Self {
             r: zero,
             c: zero,
@@ -151,7 +156,12 @@ impl Wide for light::F32 {
     #[target_feature(enable = "avx512f")]
     unsafe fn floats(at: *const u8) -> [__m512; 2] {
         // SAFETY: 128 bytes can be read, says the caller.
-        unsafe { [_mm512_loadu_ps(at.cast()), _mm512_loadu_ps(at.add(64).cast())] }
+        unsafe {
+            [
+                _mm512_loadu_ps(at.cast()),
+                _mm512_loadu_ps(at.add(64).cast()),
+            ]
+        }
     }
 
     #[inline]
@@ -159,7 +169,14 @@ impl Wide for light::F32 {
     unsafe fn doubles(at: *const u8, _: [__m512; 2]) -> [__m512d; 4] {
         // Loading them again is cheaper than taking them apart.
         // SAFETY: 128 bytes can be read, says the caller.
-        unsafe { [eight::<0>(at), eight::<32>(at), eight::<64>(at), eight::<96>(at)] }
+        unsafe {
+            [
+                eight::<0>(at),
+                eight::<32>(at),
+                eight::<64>(at),
+                eight::<96>(at),
+            ]
+        }
     }
 
     #[inline]
@@ -169,7 +186,12 @@ impl Wide for light::F32 {
         let mut signs = 0;
         for k in 0..2 {
             // SAFETY: 128 bytes can be read on both sides, says the caller.
-            let (x, y) = unsafe { (_mm512_loadu_si512(r.add(64 * k).cast()), _mm512_loadu_si512(c.add(64 * k).cast())) };
+            let (x, y) = unsafe {
+                (
+                    _mm512_loadu_si512(r.add(64 * k).cast()),
+                    _mm512_loadu_si512(c.add(64 * k).cast()),
+                )
+            };
             bits.equal += u64::from(_mm512_cmpeq_epi32_mask(x, y).count_ones());
             let size = _mm512_and_si512(x, magnitude);
             bits.largest = _mm512_max_epi32(bits.largest, size);
@@ -213,8 +235,13 @@ impl Wide for light::F32 {
 #[target_feature(enable = "avx512f,avx512dq")]
 fn apart(floats: [__m512; 2]) -> [__m512d; 4] {
     let [a, b] = floats;
-    [_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a), _mm512_castps512_ps256(b), _mm512_extractf32x8_ps::<1>(b)]
-        .map(|x| _mm512_cvtps_pd(x))
+    [
+        _mm512_castps512_ps256(a),
+        _mm512_extractf32x8_ps::<1>(a),
+        _mm512_castps512_ps256(b),
+        _mm512_extractf32x8_ps::<1>(b),
+    ]
+    .map(|x| _mm512_cvtps_pd(x))
 }
 
 /// As [`Wide::look`], of numbers of 16 bits.
@@ -242,13 +269,22 @@ unsafe fn look16<const OPEN: bool>(r: *const u8, c: *const u8, bits: &mut Bits) 
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn finish16(bits: &Bits) -> [u32; 3] {
-    let halves = |x: __m512i| [_mm512_and_si512(x, _mm512_set1_epi32(0xffff)), _mm512_srli_epi32::<16>(x)];
+    let halves = |x: __m512i| {
+        [
+            _mm512_and_si512(x, _mm512_set1_epi32(0xffff)),
+            _mm512_srli_epi32::<16>(x),
+        ]
+    };
     let most = |x| {
         let [low, high] = halves(x);
         _mm512_reduce_max_epu32(_mm512_max_epu32(low, high))
     };
     let [low, high] = halves(bits.least);
-    [most(bits.largest), _mm512_reduce_min_epu32(_mm512_min_epu32(low, high)), most(bits.steps)]
+    [
+        most(bits.largest),
+        _mm512_reduce_min_epu32(_mm512_min_epu32(low, high)),
+        most(bits.steps),
+    ]
 }
 
 /// What all types of 16 bits do alike.
@@ -282,7 +318,11 @@ impl Wide for light::Bf16 {
         // SAFETY: 64 bytes can be read, says the caller.
         let x = unsafe { _mm512_loadu_si512(at.cast()) };
         // A bf16 is the upper half of an f32: shifting takes those at even places there, masking leaves the odd ones.
-        [_mm512_slli_epi32::<16>(x), _mm512_and_si512(x, _mm512_set1_epi32(0xffff_0000_u32 as i32))].map(|x| _mm512_castsi512_ps(x))
+        [
+            _mm512_slli_epi32::<16>(x),
+            _mm512_and_si512(x, _mm512_set1_epi32(0xffff_0000_u32 as i32)),
+        ]
+        .map(|x| _mm512_castsi512_ps(x))
     }
 
     fn place_of_float(lane: usize) -> usize {
@@ -310,7 +350,12 @@ impl Wide for light::F16 {
     #[target_feature(enable = "avx512f")]
     unsafe fn floats(at: *const u8) -> [__m512; 2] {
         // SAFETY: 64 bytes can be read, says the caller.
-        unsafe { [_mm512_cvtph_ps(_mm256_loadu_si256(at.cast())), _mm512_cvtph_ps(_mm256_loadu_si256(at.add(32).cast()))] }
+        unsafe {
+            [
+                _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())),
+                _mm512_cvtph_ps(_mm256_loadu_si256(at.add(32).cast())),
+            ]
+        }
     }
 
     of_16_bits!();
@@ -333,15 +378,32 @@ impl Wide for light::F16 {
 /// The sign is set where a difference of close numbers is above a threshold; see [`light::above`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
-fn above<const HOW: u8>(threshold: __m512, local: Local, x: __m512, y: __m512, apart: __m512) -> __m512i {
+fn above<const HOW: u8>(
+    threshold: __m512,
+    local: Local,
+    x: __m512,
+    y: __m512,
+    apart: __m512,
+) -> __m512i {
     let bits = |x| _mm512_castps_si512(x);
     let size_of_r = _mm512_abs_ps(x);
-    let size = if HOW == light::REFERENCE { size_of_r } else { _mm512_range_ps::<LARGER_MAGNITUDE>(x, y) };
+    let size = if HOW == light::REFERENCE {
+        size_of_r
+    } else {
+        _mm512_range_ps::<LARGER_MAGNITUDE>(x, y)
+    };
     let over = bits(_mm512_fmsub_ps(threshold, size, apart));
     if HOW != light::EITHER {
         return over;
     }
-    _mm512_or_si512(over, bits(_mm512_fmsub_ps(_mm512_set1_ps(local.of_number), size_of_r, apart)))
+    _mm512_or_si512(
+        over,
+        bits(_mm512_fmsub_ps(
+            _mm512_set1_ps(local.of_number),
+            size_of_r,
+            apart,
+        )),
+    )
 }
 
 /// Of `vrange`: the one with the larger magnitude, without its sign.
@@ -365,14 +427,33 @@ unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(
     let mut done = 0;
     let limit = _mm512_set1_ps(limit);
     // Where this is the larger one, the product is not above the threshold of the rms, whatever was rounded.
-    let rms = if local.of_number > 0.0 { local.of_rms / local.of_number * (1.0 - 4.0 * f32::EPSILON) } else { 0.0 };
+    let rms = if local.of_number > 0.0 {
+        local.of_rms / local.of_number * (1.0 - 4.0 * f32::EPSILON)
+    } else {
+        0.0
+    };
     let (of_number, rms) = (_mm512_set1_ps(local.of_number), _mm512_set1_ps(rms));
-    let Found { r: mut r_sum, c: mut c_sum, mut apart, mut relative, mut c_squares, mut bits, mut over, local: mut beyond, .. } =
-        Found::nothing();
+    let Found {
+        r: mut r_sum,
+        c: mut c_sum,
+        mut apart,
+        mut relative,
+        mut c_squares,
+        mut bits,
+        mut over,
+        local: mut beyond,
+        ..
+    } = Found::nothing();
     // Only what a row is asked for begins anew with it, so that the rest stays in registers.
     let mut all = Found::nothing();
     for (nth, row) in rows.iter().enumerate() {
-        let Found { mut r_squares, mut squares, mut most, mut rounded, .. } = Found::nothing();
+        let Found {
+            mut r_squares,
+            mut squares,
+            mut most,
+            mut rounded,
+            ..
+        } = Found::nothing();
         let equal = bits.equal;
         for i in (done..done + row).step_by(GROUP) {
             // SAFETY: a group from i lies inside both sides.
@@ -392,7 +473,10 @@ unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(
                 for (x, y) in xs.into_iter().zip(ys).filter(|_| HOW == OPEN_LOCAL) {
                     let apart = _mm512_abs_ps(_mm512_sub_ps(y, x));
                     let size = _mm512_range_ps::<LARGER_MAGNITUDE>(x, rms);
-                    beyond = _mm512_or_si512(beyond, _mm512_castps_si512(_mm512_fmsub_ps(of_number, size, apart)));
+                    beyond = _mm512_or_si512(
+                        beyond,
+                        _mm512_castps_si512(_mm512_fmsub_ps(of_number, size, apart)),
+                    );
                 }
             } else {
                 // SAFETY: as above.
@@ -403,7 +487,10 @@ unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(
                     rounded = _mm512_max_ps(rounded, apart);
                     if HOW == light::LOCAL {
                         let size = _mm512_range_ps::<LARGER_MAGNITUDE>(x, rms);
-                        beyond = _mm512_or_si512(beyond, _mm512_castps_si512(_mm512_fmsub_ps(of_number, size, apart)));
+                        beyond = _mm512_or_si512(
+                            beyond,
+                            _mm512_castps_si512(_mm512_fmsub_ps(of_number, size, apart)),
+                        );
                     }
                 }
             }
@@ -429,18 +516,31 @@ unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(
                     }
                     size[k] = _mm512_range_pd::<LARGER_MAGNITUDE>(x, y);
                     if GUARD {
-                        size[k] = _mm512_max_pd(size[k], _mm512_set1_pd(f64::from(f32::from_bits(1))));
+                        size[k] =
+                            _mm512_max_pd(size[k], _mm512_set1_pd(f64::from(f32::from_bits(1))));
                     }
                 }
                 over[half] = _mm512_fmadd_pd(d[0], size[1], _mm512_mul_pd(d[1], size[0]));
                 under[half] = _mm512_mul_pd(size[0], size[1]);
             }
             let sum = _mm512_fmadd_pd(over[0], under[1], _mm512_mul_pd(over[1], under[0]));
-            relative = _mm512_add_pd(relative, _mm512_div_pd(sum, _mm512_mul_pd(under[0], under[1])));
+            relative = _mm512_add_pd(
+                relative,
+                _mm512_div_pd(sum, _mm512_mul_pd(under[0], under[1])),
+            );
         }
         if let Some(cell) = cells.get_mut(nth) {
-            let max_abs = if HOW >= OPEN { _mm512_reduce_max_pd(most) } else { f64::from(_mm512_reduce_max_ps(rounded)) };
-            *cell = Cell { error: total(squares), energy: total(r_squares), max_abs, differing: *row as u64 - (bits.equal - equal) };
+            let max_abs = if HOW >= OPEN {
+                _mm512_reduce_max_pd(most)
+            } else {
+                f64::from(_mm512_reduce_max_ps(rounded))
+            };
+            *cell = Cell {
+                error: total(squares),
+                energy: total(r_squares),
+                max_abs,
+                differing: *row as u64 - (bits.equal - equal),
+            };
         }
         all.r_squares = _mm512_add_pd(all.r_squares, r_squares);
         all.squares = _mm512_add_pd(all.squares, squares);
@@ -448,7 +548,17 @@ unsafe fn run<T: Wide, const HOW: u8, const GUARD: bool>(
         all.rounded = _mm512_max_ps(all.rounded, rounded);
         done += row;
     }
-    Found { r: r_sum, c: c_sum, apart, relative, c_squares, bits, over, local: beyond, ..all }
+    Found {
+        r: r_sum,
+        c: c_sum,
+        apart,
+        relative,
+        c_squares,
+        bits,
+        over,
+        local: beyond,
+        ..all
+    }
 }
 
 #[inline]
@@ -461,7 +571,13 @@ fn total(x: __m512d) -> f64 {
 /// As [`light::light`]: everything about a block of finite numbers but its histograms. Where the block has several `rows`, of so many elements
 /// each, and all are multiples of [`GROUP`], also what every row sums up to, unless they are too short for that.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
-pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, rows: &[usize], cells: &mut Vec<Cell>) -> Option<Light> {
+pub(super) fn light<T: Wide>(
+    r: &[u8],
+    c: &[u8],
+    asked: &Asked,
+    rows: &[usize],
+    cells: &mut Vec<Cell>,
+) -> Option<Light> {
     assert!(r.len() == c.len());
     cells.clear();
     let n = r.len() / T::SIZE;
@@ -478,11 +594,22 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, rows: &[usize], 
         (false, true) => OPEN_LOCAL,
         (false, false) => OPEN,
     };
-    let limit = if how == light::REFERENCE { limit.min(local.of_number) } else { limit };
+    let limit = if how == light::REFERENCE {
+        limit.min(local.of_number)
+    } else {
+        limit
+    };
     let sides = [r.as_ptr(), c.as_ptr()];
-    let mut opposites = Opposite { groups: [0; FEW], count: 0 };
-    let by_row = (2..=n / SHORT).contains(&rows.len()) && rows.iter().all(|row| row.is_multiple_of(GROUP));
-    assert!(!by_row || rows.iter().sum::<usize>() == n, "rows are the whole block");
+    let mut opposites = Opposite {
+        groups: [0; FEW],
+        count: 0,
+    };
+    let by_row =
+        (2..=n / SHORT).contains(&rows.len()) && rows.iter().all(|row| row.is_multiple_of(GROUP));
+    assert!(
+        !by_row || rows.iter().sum::<usize>() == n,
+        "rows are the whole block"
+    );
     let parts = if by_row { rows } else { &[n] };
     cells.resize(if by_row { rows.len() } else { 0 }, Cell::default());
     let mut whole = |guard: bool| {
@@ -492,12 +619,54 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, rows: &[usize], 
                 // SAFETY: both sides have these elements.
                 unsafe {
                     match how {
-                        light::RELATIVE => run::<T, { light::RELATIVE }, $guard>(sides, parts, limit, local, &mut opposites, cells),
-                        light::REFERENCE => run::<T, { light::REFERENCE }, $guard>(sides, parts, limit, local, &mut opposites, cells),
-                        light::EITHER => run::<T, { light::EITHER }, $guard>(sides, parts, limit, local, &mut opposites, cells),
-                        light::LOCAL => run::<T, { light::LOCAL }, $guard>(sides, parts, limit, local, &mut opposites, cells),
-                        OPEN => run::<T, OPEN, $guard>(sides, parts, limit, local, &mut opposites, cells),
-                        _ => run::<T, OPEN_LOCAL, $guard>(sides, parts, limit, local, &mut opposites, cells),
+                        light::RELATIVE => run::<T, { light::RELATIVE }, $guard>(
+                            sides,
+                            parts,
+                            limit,
+                            local,
+                            &mut opposites,
+                            cells,
+                        ),
+                        light::REFERENCE => run::<T, { light::REFERENCE }, $guard>(
+                            sides,
+                            parts,
+                            limit,
+                            local,
+                            &mut opposites,
+                            cells,
+                        ),
+                        light::EITHER => run::<T, { light::EITHER }, $guard>(
+                            sides,
+                            parts,
+                            limit,
+                            local,
+                            &mut opposites,
+                            cells,
+                        ),
+                        light::LOCAL => run::<T, { light::LOCAL }, $guard>(
+                            sides,
+                            parts,
+                            limit,
+                            local,
+                            &mut opposites,
+                            cells,
+                        ),
+                        OPEN => run::<T, OPEN, $guard>(
+                            sides,
+                            parts,
+                            limit,
+                            local,
+                            &mut opposites,
+                            cells,
+                        ),
+                        _ => run::<T, OPEN_LOCAL, $guard>(
+                            sides,
+                            parts,
+                            limit,
+                            local,
+                            &mut opposites,
+                            cells,
+                        ),
                     }
                 }
             };
@@ -537,7 +706,11 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, rows: &[usize], 
     } else {
         (false, close_steps)
     };
-    let (zeros, equal) = if least == 0 || is_over { light::zeros::<T>(r, c) } else { ([0; 2], found.bits.equal) };
+    let (zeros, equal) = if least == 0 || is_over {
+        light::zeros::<T>(r, c)
+    } else {
+        ([0; 2], found.bits.equal)
+    };
     if least == 0 || is_over || !max_is_exact {
         let mut done = 0;
         for (cell, row) in cells.iter_mut().zip(rows) {
@@ -551,12 +724,25 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, rows: &[usize], 
         }
     }
     let ends = |side: &[u8]| light::ends::<T>(side);
-    let ends = if asked.within == 0.0 || largest > asked.within { [ends(r), ends(c)] } else { [(f64::INFINITY, f64::NEG_INFINITY); 2] };
+    let ends = if asked.within == 0.0 || largest > asked.within {
+        [ends(r), ends(c)]
+    } else {
+        [(f64::INFINITY, f64::NEG_INFINITY); 2]
+    };
     let rms = (r_squares / n as f64).sqrt();
     // Where no relative difference is above the best one, none is larger compared to the reference than this.
-    let bound = if how < OPEN && !higher { best / (1.0 - best) } else { f64::INFINITY };
-    let slack = if T::EIGHT_BITS { 1.0 - 1.0 / (1u64 << 40) as f64 } else { 1.0 };
-    let close = max_abs > 0.0 && (rms == 0.0 || max_abs / rms > asked.local) && bound * slack > asked.local;
+    let bound = if how < OPEN && !higher {
+        best / (1.0 - best)
+    } else {
+        f64::INFINITY
+    };
+    let slack = if T::EIGHT_BITS {
+        1.0 - 1.0 / (1u64 << 40) as f64
+    } else {
+        1.0
+    };
+    let close =
+        max_abs > 0.0 && (rms == 0.0 || max_abs / rms > asked.local) && bound * slack > asked.local;
     let ruled_out = match how {
         OPEN => false,
         light::LOCAL | OPEN_LOCAL => !any(found.local) && rms >= asked.rms,
@@ -564,8 +750,20 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, rows: &[usize], 
     };
     Some(Light {
         sums: [
-            Sums { sum: total(found.r), squares: r_squares, min: ends[0].0, max: ends[0].1, zeros: zeros[0] },
-            Sums { sum: total(found.c), squares: c_squares, min: ends[1].0, max: ends[1].1, zeros: zeros[1] },
+            Sums {
+                sum: total(found.r),
+                squares: r_squares,
+                min: ends[0].0,
+                max: ends[0].1,
+                zeros: zeros[0],
+            },
+            Sums {
+                sum: total(found.c),
+                squares: c_squares,
+                min: ends[1].0,
+                max: ends[1].1,
+                zeros: zeros[1],
+            },
         ],
         largest,
         apart: total(found.apart),
@@ -585,18 +783,28 @@ pub(super) fn light<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, rows: &[usize], 
 /// Of a block where a relative difference of at least 1 was seen before: whether one may be larger, and the most steps, where they are more
 /// than those so far.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
-fn open<T: Wide>(r: &[u8], c: &[u8], asked: &Asked, (limit, max_abs): (f32, f64), opposites: &Opposite) -> (bool, u32) {
+fn open<T: Wide>(
+    r: &[u8],
+    c: &[u8],
+    asked: &Asked,
+    (limit, max_abs): (f32, f64),
+    opposites: &Opposite,
+) -> (bool, u32) {
     // Steps are many where numbers are small: from a to a + d they are the most from 0 to d, from -a to d - a from -d/2 to d/2.
     let same_sign = T::steps_to(max_abs) > asked.steps;
     let two_signs = 2 * T::steps_to(max_abs / 2.0) > asked.steps;
     let some = opposites.count > 0;
     let steps = same_sign || (some && two_signs);
     if opposites.count > FEW || same_sign {
-        return (some && light::higher::<T>(r, c, asked.relative, limit), if steps { light::steps::<T>(r, c) } else { 0 });
+        return (
+            some && light::higher::<T>(r, c, asked.relative, limit),
+            if steps { light::steps::<T>(r, c) } else { 0 },
+        );
     }
     let (mut higher, mut most) = (false, 0);
     for group in &opposites.groups[..opposites.count] {
-        let place = usize::from(*group) * GROUP * T::SIZE..(usize::from(*group) + 1) * GROUP * T::SIZE;
+        let place =
+            usize::from(*group) * GROUP * T::SIZE..(usize::from(*group) + 1) * GROUP * T::SIZE;
         let (r, c) = (&r[place.clone()], &c[place]);
         higher = higher || light::higher::<T>(r, c, asked.relative, limit);
         if two_signs {
@@ -621,15 +829,31 @@ mod tests {
     ) -> Result<(), TestCaseError> {
         let (left, right) = (bytes(r), bytes(c));
         // The loops of AVX2 are held to the same, also on machines that would never take them.
-        let avx2 = super::super::has_avx2().then(|| T::otherwise(&left, &right, asked)).flatten();
+        let avx2 = super::super::has_avx2()
+            .then(|| T::otherwise(&left, &right, asked))
+            .flatten();
         // Whole, and in two rows.
-        let rows = [&[r.len()][..], &[r.len() / GROUP / 3 * GROUP, r.len() - r.len() / GROUP / 3 * GROUP]];
+        let rows = [
+            &[r.len()][..],
+            &[
+                r.len() / GROUP / 3 * GROUP,
+                r.len() - r.len() / GROUP / 3 * GROUP,
+            ],
+        ];
         for rows in rows.into_iter().filter(|_| super::super::has_avx512()) {
             let mut cells = Vec::new();
             // SAFETY: AVX-512 was detected, and whatever has it has AVX2.
-            let found = unsafe { light::<T>(&left, &right, asked, rows, &mut cells) }.expect("finite numbers");
+            let found = unsafe { light::<T>(&left, &right, asked, rows, &mut cells) }
+                .expect("finite numbers");
             holds(r, c, asked, &found, place)?;
-            prop_assert_eq!(cells.len(), if rows.len() == 2 && r.len() >= 2 * SHORT { 2 } else { 0 });
+            prop_assert_eq!(
+                cells.len(),
+                if rows.len() == 2 && r.len() >= 2 * SHORT {
+                    2
+                } else {
+                    0
+                }
+            );
             let mut done = 0;
             for (cell, row) in cells.iter().zip(rows) {
                 rows_up(&r[done..done + row], &c[done..done + row], cell)?;
@@ -641,21 +865,53 @@ mod tests {
 
     fn rows_up(r: &[f32], c: &[f32], cell: &Cell) -> Result<(), TestCaseError> {
         let mut wanted = Cell::default();
-        r.iter().zip(c).for_each(|(r, c)| wanted.insert(f64::from(*r), (f64::from(*c) - f64::from(*r)).abs()));
-        prop_assert_eq!((cell.max_abs, cell.differing), (wanted.max_abs, wanted.differing));
-        prop_assert!((cell.error - wanted.error).abs() <= 1e-12 * wanted.error, "{} is not {}", cell.error, wanted.error);
-        prop_assert!((cell.energy - wanted.energy).abs() <= 1e-12 * wanted.energy, "{} is not {}", cell.energy, wanted.energy);
+        r.iter()
+            .zip(c)
+            .for_each(|(r, c)| wanted.insert(f64::from(*r), (f64::from(*c) - f64::from(*r)).abs()));
+        prop_assert_eq!(
+            (cell.max_abs, cell.differing),
+            (wanted.max_abs, wanted.differing)
+        );
+        prop_assert!(
+            (cell.error - wanted.error).abs() <= 1e-12 * wanted.error,
+            "{} is not {}",
+            cell.error,
+            wanted.error
+        );
+        prop_assert!(
+            (cell.energy - wanted.energy).abs() <= 1e-12 * wanted.energy,
+            "{} is not {}",
+            cell.energy,
+            wanted.energy
+        );
         Ok(())
     }
 
-    fn holds(r: &[f32], c: &[f32], asked: &Asked, found: &Light, place: fn(f64) -> i64) -> Result<(), TestCaseError> {
+    fn holds(
+        r: &[f32],
+        c: &[f32],
+        asked: &Asked,
+        found: &Light,
+        place: fn(f64) -> i64,
+    ) -> Result<(), TestCaseError> {
         let pairs = || r.iter().zip(c).map(|(r, c)| (f64::from(*r), f64::from(*c)));
         let apart = |(r, c): (f64, f64)| (c - r).abs();
-        let relative = |(r, c): (f64, f64)| if r == c { 0.0 } else { (c - r).abs() / r.abs().max(c.abs()) };
+        let relative = |(r, c): (f64, f64)| {
+            if r == c {
+                0.0
+            } else {
+                (c - r).abs() / r.abs().max(c.abs())
+            }
+        };
         let most = |of: &dyn Fn((f64, f64)) -> f64| pairs().map(of).fold(0.0, f64::max);
         let near = |name: &str, found: f64, of: &dyn Fn((f64, f64)) -> f64| {
-            let (sum, sizes) = pairs().map(of).fold((0.0, 0.0), |(sum, sizes), x: f64| (sum + x, sizes + x.abs()));
-            prop_assert!((found - sum).abs() <= 1e-12 * sizes, "{name}: {found} is not {sum}");
+            let (sum, sizes) = pairs().map(of).fold((0.0, 0.0), |(sum, sizes), x: f64| {
+                (sum + x, sizes + x.abs())
+            });
+            prop_assert!(
+                (found - sum).abs() <= 1e-12 * sizes,
+                "{name}: {found} is not {sum}"
+            );
             Ok(())
         };
         near("reference", found.sums[0].sum, &|(r, _)| r)?;
@@ -663,28 +919,67 @@ mod tests {
         near("reference squared", found.sums[0].squares, &|(r, _)| r * r)?;
         near("candidate squared", found.sums[1].squares, &|(_, c)| c * c)?;
         near("apart", found.apart, &apart)?;
-        near("apart squared", found.squares, &|pair| apart(pair) * apart(pair))?;
+        near("apart squared", found.squares, &|pair| {
+            apart(pair) * apart(pair)
+        })?;
         near("relative", found.relative, &relative)?;
         prop_assert_eq!(found.max_abs, most(&apart));
-        prop_assert_eq!(found.differing, pairs().filter(|(r, c)| r != c).count() as u64);
-        let zeros = |of: &dyn Fn((f64, f64)) -> f64| pairs().map(of).filter(|x| *x == 0.0).count() as u64;
-        prop_assert_eq!(found.sums.map(|side| side.zeros), [zeros(&|pair| pair.0), zeros(&|pair| pair.1)]);
+        prop_assert_eq!(
+            found.differing,
+            pairs().filter(|(r, c)| r != c).count() as u64
+        );
+        let zeros =
+            |of: &dyn Fn((f64, f64)) -> f64| pairs().map(of).filter(|x| *x == 0.0).count() as u64;
+        prop_assert_eq!(
+            found.sums.map(|side| side.zeros),
+            [zeros(&|pair| pair.0), zeros(&|pair| pair.1)]
+        );
         prop_assert!(found.largest >= most(&|(r, c)| r.abs().max(c.abs())));
-        prop_assert!(found.higher || most(&relative) <= asked.relative, "{} is above {}", most(&relative), asked.relative);
-        let local = most(&|pair| if apart(pair) == 0.0 { 0.0 } else { apart(pair) / pair.0.abs().max(found.rms) });
-        prop_assert!(found.over || local <= asked.local, "{local} is above {}", asked.local);
-        let steps = pairs().map(|(r, c)| place(r).abs_diff(place(c))).max().unwrap_or(0);
-        prop_assert!(u64::from(found.max_steps) == steps || (u64::from(found.max_steps) < steps && steps <= asked.steps));
+        prop_assert!(
+            found.higher || most(&relative) <= asked.relative,
+            "{} is above {}",
+            most(&relative),
+            asked.relative
+        );
+        let local = most(&|pair| {
+            if apart(pair) == 0.0 {
+                0.0
+            } else {
+                apart(pair) / pair.0.abs().max(found.rms)
+            }
+        });
+        prop_assert!(
+            found.over || local <= asked.local,
+            "{local} is above {}",
+            asked.local
+        );
+        let steps = pairs()
+            .map(|(r, c)| place(r).abs_diff(place(c)))
+            .max()
+            .unwrap_or(0);
+        prop_assert!(
+            u64::from(found.max_steps) == steps
+                || (u64::from(found.max_steps) < steps && steps <= asked.steps)
+        );
         if asked.within == 0.0 {
-            let ends =
-                |of: &dyn Fn((f64, f64)) -> f64| pairs().map(of).fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
+            let ends = |of: &dyn Fn((f64, f64)) -> f64| {
+                pairs()
+                    .map(of)
+                    .fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| {
+                        (a.min(x), b.max(x))
+                    })
+            };
             prop_assert_eq!((found.sums[1].min, found.sums[1].max), ends(&|(_, c)| c));
         }
         Ok(())
     }
 
     fn signed(place: u32, x: f64) -> i64 {
-        if x < 0.0 { -i64::from(place) } else { i64::from(place) }
+        if x < 0.0 {
+            -i64::from(place)
+        } else {
+            i64::from(place)
+        }
     }
 
     proptest! {
@@ -736,7 +1031,15 @@ mod tests {
         if !super::super::has_avx512() {
             return;
         }
-        let asked = Asked { relative: 1.0, local: 0.0, local_is_quotient: false, rms: 0.0, within: 0.0, steps: 0, zeros: false };
+        let asked = Asked {
+            relative: 1.0,
+            local: 0.0,
+            local_is_quotient: false,
+            rms: 0.0,
+            within: 0.0,
+            steps: 0,
+            zeros: false,
+        };
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for place in [0, 17, 63] {
                 let mut values = [1.5f32; 64];
@@ -745,7 +1048,11 @@ mod tests {
                 let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
                 for (r, c) in [(&bytes, &good), (&good, &bytes), (&bytes, &bytes)] {
                     // SAFETY: AVX-512 was just detected.
-                    assert_eq!(unsafe { light::<light::F32>(r, c, &asked, &[], &mut Vec::new()) }, None, "{bad} at {place}");
+                    assert_eq!(
+                        unsafe { light::<light::F32>(r, c, &asked, &[], &mut Vec::new()) },
+                        None,
+                        "{bad} at {place}"
+                    );
                 }
             }
         }

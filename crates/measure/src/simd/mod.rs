@@ -24,7 +24,9 @@ use twinscope_tensor::DType;
 
 #[cfg(target_arch = "x86_64")]
 fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -103,8 +105,20 @@ impl Pair {
     pub(crate) fn of(reference: DType, candidate: DType) -> Option<Self> {
         macro_rules! loops {
             ($name:ident) => {{
-                use pair::$name::{above, beyond, block, codes, columns, dot, energies, local, row};
-                static LOOPS: Loops = Loops { block, codes, dot, row, local, above, beyond, columns, energies };
+                use pair::$name::{
+                    above, beyond, block, codes, columns, dot, energies, local, row,
+                };
+                static LOOPS: Loops = Loops {
+                    block,
+                    codes,
+                    dot,
+                    row,
+                    local,
+                    above,
+                    beyond,
+                    columns,
+                    energies,
+                };
                 &LOOPS
             }};
         }
@@ -136,8 +150,14 @@ impl Pair {
         };
         macro_rules! light {
             ($type:ident) => {{
-                static LOOPS: LightLoops = LightLoops { light: light::light::<light::$type>, relative: light::relative::<light::$type> };
-                static WIDE: LightLoops = LightLoops { light: light512::light::<light::$type>, ..LOOPS };
+                static LOOPS: LightLoops = LightLoops {
+                    light: light::light::<light::$type>,
+                    relative: light::relative::<light::$type>,
+                };
+                static WIDE: LightLoops = LightLoops {
+                    light: light512::light::<light::$type>,
+                    ..LOOPS
+                };
                 Some(if has_avx512() { &WIDE } else { &LOOPS })
             }};
         }
@@ -145,12 +165,19 @@ impl Pair {
             (DType::F32, DType::F32) => light!(F32),
             (DType::Bf16, DType::Bf16) => light!(Bf16),
             (DType::F16, DType::F16) if has_avx512() => {
-                static LOOPS: LightLoops = LightLoops { light: light512::light::<light::F16>, relative: light::relative::<light::F16> };
+                static LOOPS: LightLoops = LightLoops {
+                    light: light512::light::<light::F16>,
+                    relative: light::relative::<light::F16>,
+                };
                 Some(&LOOPS)
             }
             _ => None,
         };
-        has_avx2().then_some(Self { dtypes: [reference, candidate], loops, light })
+        has_avx2().then_some(Self {
+            dtypes: [reference, candidate],
+            loops,
+            light,
+        })
     }
 
     /// What the bytes hold.
@@ -160,7 +187,14 @@ impl Pair {
 
     /// All of a block but its histograms; see [`Light`]. `None` when it must be done with [`Pair::block`]. What its `rows`, of so many elements
     /// each, sum up to is left in `cells`, where that costs less than [`Pair::row`]; else nothing is.
-    pub(crate) fn light(self, r: &[u8], c: &[u8], asked: &Asked, rows: &[usize], cells: &mut Vec<Cell>) -> Option<Light> {
+    pub(crate) fn light(
+        self,
+        r: &[u8],
+        c: &[u8],
+        asked: &Asked,
+        rows: &[usize],
+        cells: &mut Vec<Cell>,
+    ) -> Option<Light> {
         // SAFETY: the features this is compiled for were detected when this was made.
         unsafe { (self.light?.light)(r, c, asked, rows, cells) }
     }
@@ -224,7 +258,10 @@ pub(crate) fn histogram(codes: &[u8], mut each: impl FnMut(u8, u64)) {
         // SAFETY: the feature this is compiled for was just detected.
         return unsafe { pair::histogram(codes, each) };
     }
-    codes.iter().filter(|code| **code > 0).for_each(|code| each(*code, 1));
+    codes
+        .iter()
+        .filter(|code| **code > 0)
+        .for_each(|code| each(*code, 1));
 }
 
 #[cfg(test)]
@@ -242,24 +279,58 @@ mod tests {
         values: fn(&[u8]) -> Vec<f64>,
     }
 
-    const F64: Type = Type { size: 8, first: f64, second: Some(f64_shifted), values: |bytes| kernel::f64s(bytes).collect() };
-    const F32: Type = Type { size: 4, first: f32, second: Some(f32_shifted), values: |bytes| kernel::f32s(bytes).collect() };
-    const F16: Type = Type { size: 2, first: f16, second: None, values: |bytes| kernel::f16s(bytes).collect() };
-    const BF16: Type = Type { size: 2, first: bf16, second: None, values: |bytes| kernel::bf16s(bytes).collect() };
+    const F64: Type = Type {
+        size: 8,
+        first: f64,
+        second: Some(f64_shifted),
+        values: |bytes| kernel::f64s(bytes).collect(),
+    };
+    const F32: Type = Type {
+        size: 4,
+        first: f32,
+        second: Some(f32_shifted),
+        values: |bytes| kernel::f32s(bytes).collect(),
+    };
+    const F16: Type = Type {
+        size: 2,
+        first: f16,
+        second: None,
+        values: |bytes| kernel::f16s(bytes).collect(),
+    };
+    const BF16: Type = Type {
+        size: 2,
+        first: bf16,
+        second: None,
+        values: |bytes| kernel::bf16s(bytes).collect(),
+    };
 
     fn is_plain_on_every_length_and_alignment(of: &Type, bytes: &[u8]) {
         for skip in 0..3 {
-            for count in (0..100).chain([255, 256, 257]).filter(|count| skip + count * of.size <= bytes.len()) {
+            for count in (0..100)
+                .chain([255, 256, 257])
+                .filter(|count| skip + count * of.size <= bytes.len())
+            {
                 let part = &bytes[skip..skip + count * of.size];
                 let values = (of.values)(part);
                 assert_eq!(values.len(), count);
                 if values.iter().all(|x| x.is_finite()) {
-                    assert_eq!((of.first)(part), kernel::plain(values.iter().copied()), "{count} numbers");
+                    assert_eq!(
+                        (of.first)(part),
+                        kernel::plain(values.iter().copied()),
+                        "{count} numbers"
+                    );
                 } else {
-                    assert!(!(of.first)(part).squares.is_finite(), "{count} numbers, not all finite");
+                    assert!(
+                        !(of.first)(part).squares.is_finite(),
+                        "{count} numbers, not all finite"
+                    );
                 }
                 if let Some(second) = of.second.filter(|_| values.iter().all(|x| x.is_finite())) {
-                    assert_eq!(second(part, SHIFT), kernel::plain_shifted(values.into_iter(), SHIFT), "{count} numbers");
+                    assert_eq!(
+                        second(part, SHIFT),
+                        kernel::plain_shifted(values.into_iter(), SHIFT),
+                        "{count} numbers"
+                    );
                 }
             }
         }
@@ -289,10 +360,19 @@ mod tests {
 
     #[test]
     fn one_sign_alone_still_gives_min_and_max() {
-        for bits in [[0x3f80u16, 0x4000, 0x3f00], [0xbf80, 0xc000, 0xbf00], [0x8000, 0x8000, 0xbf80], [0x8000, 0x3f80, 0x0000], [0x8000; 3]]
-        {
+        for bits in [
+            [0x3f80u16, 0x4000, 0x3f00],
+            [0xbf80, 0xc000, 0xbf00],
+            [0x8000, 0x8000, 0xbf80],
+            [0x8000, 0x3f80, 0x0000],
+            [0x8000; 3],
+        ] {
             for repeat in [1, 5, 6, 11, 40] {
-                let bytes: Vec<u8> = bits.repeat(repeat).iter().flat_map(|x| x.to_le_bytes()).collect();
+                let bytes: Vec<u8> = bits
+                    .repeat(repeat)
+                    .iter()
+                    .flat_map(|x| x.to_le_bytes())
+                    .collect();
                 assert_eq!(bf16(&bytes), kernel::plain(kernel::bf16s(&bytes)));
                 assert_eq!(f16(&bytes), kernel::plain(kernel::f16s(&bytes)));
             }
@@ -306,7 +386,10 @@ mod tests {
                 for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                     let mut values = vec![1.5f32; len];
                     values[place] = bad;
-                    let wide: Vec<u8> = values.iter().flat_map(|x| f64::from(*x).to_le_bytes()).collect();
+                    let wide: Vec<u8> = values
+                        .iter()
+                        .flat_map(|x| f64::from(*x).to_le_bytes())
+                        .collect();
                     let single: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
                     let half: Vec<u8> = single.chunks(4).flat_map(|x| [x[2], x[3]]).collect();
                     for sums in [f64(&wide), f32(&single), bf16(&half)] {
@@ -324,7 +407,11 @@ mod tests {
             let value = kernel::f16(bits);
             assert_eq!(fast.squares.is_finite(), value.is_finite(), "{bits:04x}");
             if value.is_finite() {
-                assert_eq!((fast.sum, fast.min, fast.max), (16.0 * value, value + 0.0, value + 0.0), "{bits:04x}");
+                assert_eq!(
+                    (fast.sum, fast.min, fast.max),
+                    (16.0 * value, value + 0.0, value + 0.0),
+                    "{bits:04x}"
+                );
             }
         }
     }

@@ -12,7 +12,10 @@ pub(super) type Eight = [__m256d; 2];
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn wide(x: __m256) -> Eight {
-    [_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(x))]
+    [
+        _mm256_cvtps_pd(_mm256_castps256_ps128(x)),
+        _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(x)),
+    ]
 }
 
 /// The four lower ones.
@@ -107,7 +110,8 @@ unsafe fn no_steps(_: *const u8, _: *const u8) -> __m256i {
 fn distance16(a: __m256i, b: __m256i) -> __m256i {
     let down = |bits| {
         let sign = _mm256_srai_epi32::<31>(bits);
-        let magnitude = _mm256_srli_epi32::<16>(_mm256_and_si256(bits, _mm256_set1_epi32(i32::MAX)));
+        let magnitude =
+            _mm256_srli_epi32::<16>(_mm256_and_si256(bits, _mm256_set1_epi32(i32::MAX)));
         _mm256_sub_epi32(_mm256_xor_si256(magnitude, sign), sign)
     };
     _mm256_abs_epi32(_mm256_sub_epi32(down(a), down(b)))
@@ -156,7 +160,11 @@ fn power(x: __m256i) -> __m256i {
     let power = _mm256_srli_epi32::<23>(_mm256_castps_si256(float));
     // With the first bit set a number would count as negative.
     let highest = _mm256_castsi256_ps(_mm256_set1_epi32(127 + 31));
-    _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(power), highest, _mm256_castsi256_ps(x)))
+    _mm256_castps_si256(_mm256_blendv_ps(
+        _mm256_castsi256_ps(power),
+        highest,
+        _mm256_castsi256_ps(x),
+    ))
 }
 
 /// The sums of a block while they are still apart.
@@ -565,7 +573,8 @@ pub(super) fn histogram(codes: &[u8], mut each: impl FnMut(u8, u64)) {
         let high = high.into_iter().max().unwrap_or(0);
         let low = low.into_iter().min().unwrap_or(0).saturating_add(1);
         for first in (u16::from(low)..=u16::from(high)).step_by(4) {
-            let keys: [__m256i; 4] = std::array::from_fn(|k| _mm256_set1_epi8((first + k as u16).min(255) as i8));
+            let keys: [__m256i; 4] =
+                std::array::from_fn(|k| _mm256_set1_epi8((first + k as u16).min(255) as i8));
             let mut counts = [_mm256_setzero_si256(); 4];
             for vector in vectors {
                 // SAFETY: these are the 32 bytes that are loaded.
@@ -574,11 +583,19 @@ pub(super) fn histogram(codes: &[u8], mut each: impl FnMut(u8, u64)) {
                     counts[k] = _mm256_sub_epi8(counts[k], _mm256_cmpeq_epi8(x, keys[k]));
                 }
             }
-            for (k, count) in counts.into_iter().enumerate().filter(|(k, _)| first + *k as u16 <= u16::from(high)) {
-                let count = four_counts(_mm256_sad_epu8(count, _mm256_setzero_si256())).iter().sum();
+            for (k, count) in counts
+                .into_iter()
+                .enumerate()
+                .filter(|(k, _)| first + *k as u16 <= u16::from(high))
+            {
+                let count = four_counts(_mm256_sad_epu8(count, _mm256_setzero_si256()))
+                    .iter()
+                    .sum();
                 each((first + k as u16) as u8, count);
             }
         }
     }
-    rest.iter().filter(|code| **code > 0).for_each(|code| each(*code, 1));
+    rest.iter()
+        .filter(|code| **code > 0)
+        .for_each(|code| each(*code, 1));
 }

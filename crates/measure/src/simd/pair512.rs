@@ -44,15 +44,25 @@ fn sixteen_counts(vector: __m512i) -> [u32; 16] {
 
 /// As [`super::pair`]'s: adds `rows` rows of `cells.len()` elements each, `row` elements apart, to the cells of their columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
-pub(super) fn columns<T: Wide>(part: Part<'_>, cells: &mut [Cell], others: unsafe fn(Part<'_>, &mut [Cell])) {
+pub(super) fn columns<T: Wide>(
+    part: Part<'_>,
+    cells: &mut [Cell],
+    others: unsafe fn(Part<'_>, &mut [Cell]),
+) {
     let Part { r, c, rows, row } = part;
     let whole = cells.len() / GROUP * GROUP;
     if rows == 0 {
         return;
     }
-    assert!(r.len() >= ((rows - 1) * row + cells.len()) * T::SIZE && c.len() >= r.len(), "every row lies inside");
+    assert!(
+        r.len() >= ((rows - 1) * row + cells.len()) * T::SIZE && c.len() >= r.len(),
+        "every row lies inside"
+    );
     let (groups, rest) = cells.split_at_mut(whole);
-    for (at, cells) in (0..whole).step_by(GROUP).zip(groups.as_chunks_mut::<GROUP>().0) {
+    for (at, cells) in (0..whole)
+        .step_by(GROUP)
+        .zip(groups.as_chunks_mut::<GROUP>().0)
+    {
         let zero = _mm512_setzero_pd();
         let (mut error, mut energy, mut most) = ([zero; 4], [zero; 4], [zero; 4]);
         let mut equal = [_mm512_setzero_si512(); 2];
@@ -86,12 +96,21 @@ pub(super) fn columns<T: Wide>(part: Part<'_>, cells: &mut [Cell], others: unsaf
                 let cell = &mut cells[T::place(8 * k + lane)];
                 cell.error += error[lane];
                 cell.energy += energy[lane];
-                cell.max_abs = if most[lane] > cell.max_abs { most[lane] } else { cell.max_abs };
+                cell.max_abs = if most[lane] > cell.max_abs {
+                    most[lane]
+                } else {
+                    cell.max_abs
+                };
             }
         }
     }
     if !rest.is_empty() {
-        let part = Part { r: &r[whole * T::SIZE..], c: &c[whole * T::SIZE..], rows, row };
+        let part = Part {
+            r: &r[whole * T::SIZE..],
+            c: &c[whole * T::SIZE..],
+            rows,
+            row,
+        };
         // SAFETY: it is compiled for AVX2, which whatever has AVX-512 has.
         unsafe { others(part, rest) };
     }
@@ -99,7 +118,13 @@ pub(super) fn columns<T: Wide>(part: Part<'_>, cells: &mut [Cell], others: unsaf
 
 /// As [`super::pair`]'s: the places where `|c - r|` is at least `least`, which is above 0.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
-pub(super) fn above<T: Wide>(r: &[u8], c: &[u8], least: f64, places: &mut Vec<u32>, others: unsafe fn(&[u8], &[u8], f64, &mut Vec<u32>)) {
+pub(super) fn above<T: Wide>(
+    r: &[u8],
+    c: &[u8],
+    least: f64,
+    places: &mut Vec<u32>,
+    others: unsafe fn(&[u8], &[u8], f64, &mut Vec<u32>),
+) {
     if !r.len().is_multiple_of(GROUP * T::SIZE) {
         // SAFETY: it is compiled for AVX2, which whatever has AVX-512 has.
         return unsafe { others(r, c, least, places) };
@@ -110,8 +135,15 @@ pub(super) fn above<T: Wide>(r: &[u8], c: &[u8], least: f64, places: &mut Vec<u3
     let limit = _mm512_set1_ps(super::light::down(least).max(f32::from_bits(1)));
     for i in (0..r.len() / T::SIZE).step_by(GROUP) {
         // SAFETY: a group from i lies inside both sides.
-        let (xs, ys) = unsafe { (T::floats(r.as_ptr().add(i * T::SIZE)), T::floats(c.as_ptr().add(i * T::SIZE))) };
-        let found = [0, 1].map(|k| _mm512_cmp_ps_mask::<_CMP_GE_OQ>(_mm512_abs_ps(_mm512_sub_ps(ys[k], xs[k])), limit));
+        let (xs, ys) = unsafe {
+            (
+                T::floats(r.as_ptr().add(i * T::SIZE)),
+                T::floats(c.as_ptr().add(i * T::SIZE)),
+            )
+        };
+        let found = [0, 1].map(|k| {
+            _mm512_cmp_ps_mask::<_CMP_GE_OQ>(_mm512_abs_ps(_mm512_sub_ps(ys[k], xs[k])), limit)
+        });
         let mut found = u32::from(found[0]) | u32::from(found[1]) << 16;
         if found == 0 {
             continue;
@@ -145,7 +177,14 @@ fn places(bits: __m512i) -> __m512i {
 
 /// As [`super::pair`]'s: only the codes, of a multiple of 16 elements.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma,f16c,popcnt")]
-pub(super) fn codes<T: Stepped>(r: &[u8], c: &[u8], base: u16, magnitudes: &mut [u8], ulps: &mut [u8], others: OnlyCodes) {
+pub(super) fn codes<T: Stepped>(
+    r: &[u8],
+    c: &[u8],
+    base: u16,
+    magnitudes: &mut [u8],
+    ulps: &mut [u8],
+    others: OnlyCodes,
+) {
     let len = r.len() / T::SIZE;
     assert!(c.len() == len * T::SIZE && magnitudes.len() >= len && ulps.len() >= len);
     // From the exponents of f32 to those of f64, and to codes.
@@ -157,9 +196,15 @@ pub(super) fn codes<T: Stepped>(r: &[u8], c: &[u8], base: u16, magnitudes: &mut 
     let mut unsure = zero;
     for i in (0..len / GROUP * GROUP).step_by(GROUP) {
         // SAFETY: a group from i lies inside both sides.
-        let (xs, ys) = unsafe { (T::floats(r.as_ptr().add(i * T::SIZE)), T::floats(c.as_ptr().add(i * T::SIZE))) };
+        let (xs, ys) = unsafe {
+            (
+                T::floats(r.as_ptr().add(i * T::SIZE)),
+                T::floats(c.as_ptr().add(i * T::SIZE)),
+            )
+        };
         for k in 0..2 {
-            let apart = _mm512_sub_round_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(ys[k], xs[k]);
+            let apart =
+                _mm512_sub_round_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(ys[k], xs[k]);
             let rounded = _mm512_castps_si512(_mm512_sub_ps(ys[k], xs[k]));
             let apart = _mm512_castps_si512(apart);
             unsure = _mm512_or_si512(unsure, _mm512_xor_si512(apart, rounded));
@@ -167,15 +212,28 @@ pub(super) fn codes<T: Stepped>(r: &[u8], c: &[u8], base: u16, magnitudes: &mut 
             least = _mm512_min_epu32(least, _mm512_sub_epi32(apart, _mm512_set1_epi32(1)));
             largest = _mm512_max_epu32(largest, apart);
             let exponent = _mm512_srli_epi32::<23>(apart);
-            let code = _mm512_maskz_add_epi32(_mm512_test_epi32_mask(exponent, exponent), exponent, shift);
-            let (a, b) = (places(_mm512_castps_si512(xs[k])), places(_mm512_castps_si512(ys[k])));
+            let code =
+                _mm512_maskz_add_epi32(_mm512_test_epi32_mask(exponent, exponent), exponent, shift);
+            let (a, b) = (
+                places(_mm512_castps_si512(xs[k])),
+                places(_mm512_castps_si512(ys[k])),
+            );
             let steps = _mm512_sub_epi32(_mm512_max_epi32(a, b), _mm512_min_epi32(a, b));
-            let power = _mm512_sub_epi32(_mm512_set1_epi32(127 + 31 - T::BELOW), _mm512_lzcnt_epi32(steps));
+            let power = _mm512_sub_epi32(
+                _mm512_set1_epi32(127 + 31 - T::BELOW),
+                _mm512_lzcnt_epi32(steps),
+            );
             let power = _mm512_maskz_mov_epi32(_mm512_test_epi32_mask(steps, steps), power);
             // SAFETY: 16 codes have room from here.
             unsafe {
-                _mm_storeu_si128(magnitudes.as_mut_ptr().add(i + 16 * k).cast(), _mm512_cvtepi32_epi8(_mm512_max_epi32(code, zero)));
-                _mm_storeu_si128(ulps.as_mut_ptr().add(i + 16 * k).cast(), _mm512_cvtepi32_epi8(power));
+                _mm_storeu_si128(
+                    magnitudes.as_mut_ptr().add(i + 16 * k).cast(),
+                    _mm512_cvtepi32_epi8(_mm512_max_epi32(code, zero)),
+                );
+                _mm_storeu_si128(
+                    ulps.as_mut_ptr().add(i + 16 * k).cast(),
+                    _mm512_cvtepi32_epi8(power),
+                );
             }
         }
     }
@@ -187,7 +245,15 @@ pub(super) fn codes<T: Stepped>(r: &[u8], c: &[u8], base: u16, magnitudes: &mut 
     let done = if unusual { 0 } else { len / GROUP * GROUP };
     if done < len {
         // SAFETY: it is compiled for AVX2, which whatever has AVX-512 has.
-        unsafe { others(&r[done * T::SIZE..], &c[done * T::SIZE..], base, &mut magnitudes[done..], &mut ulps[done..]) };
+        unsafe {
+            others(
+                &r[done * T::SIZE..],
+                &c[done * T::SIZE..],
+                base,
+                &mut magnitudes[done..],
+                &mut ulps[done..],
+            )
+        };
     }
 }
 
@@ -203,11 +269,21 @@ mod tests {
         above: unsafe fn(&[u8], &[u8], f64, &mut Vec<u32>),
     }
 
-    fn check<T: Wide>(r: &[u8], c: &[u8], row: usize, others: &Others) -> Result<(), TestCaseError> {
+    fn check<T: Wide>(
+        r: &[u8],
+        c: &[u8],
+        row: usize,
+        others: &Others,
+    ) -> Result<(), TestCaseError> {
         let rows = r.len() / T::SIZE / row;
         // Something is there already, and the last columns are those of the next part.
         let width = row - row / 7;
-        let some = |nth: usize| Cell { error: nth as f64, energy: 0.5, max_abs: 0.01 * (nth % 5) as f64, differing: 2 };
+        let some = |nth: usize| Cell {
+            error: nth as f64,
+            energy: 0.5,
+            max_abs: 0.01 * (nth % 5) as f64,
+            differing: 2,
+        };
         let mut cells: Vec<Cell> = (0..width).map(some).collect();
         let mut wanted = cells.clone();
         let part = Part { r, c, rows, row };
@@ -230,7 +306,12 @@ mod tests {
         Ok(())
     }
 
-    fn check_codes<T: Stepped>(r: &[u8], c: &[u8], base: u16, others: OnlyCodes) -> Result<(), TestCaseError> {
+    fn check_codes<T: Stepped>(
+        r: &[u8],
+        c: &[u8],
+        base: u16,
+        others: OnlyCodes,
+    ) -> Result<(), TestCaseError> {
         let len = r.len() / T::SIZE;
         let mut found = [vec![1; len], vec![1; len]];
         let mut wanted = [vec![2; len], vec![2; len]];
@@ -241,7 +322,10 @@ mod tests {
         // SAFETY: as above.
         unsafe { others(r, c, base, magnitudes, ulps) };
         // In any order.
-        [&mut found, &mut wanted].into_iter().flatten().for_each(|codes| codes.sort_unstable());
+        [&mut found, &mut wanted]
+            .into_iter()
+            .flatten()
+            .for_each(|codes| codes.sort_unstable());
         prop_assert_eq!(found, wanted);
         Ok(())
     }

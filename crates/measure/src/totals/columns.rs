@@ -26,20 +26,29 @@ pub(super) fn of_range(task: &Task<'_>, cut: &Cut, range: &Range<u64>, equal: bo
     let mut window = cut.columns_of(range);
     let start = window.start;
     let in_place = task.in_place(range).zip(task.pair);
-    window.cells.par_chunks_mut(STRIP).enumerate().for_each(|(nth, cells)| {
-        let from = start + (nth * STRIP) as u64;
-        let strip = Strip { task, cut, range, columns: from..from + cells.len() as u64 };
-        match (in_place, task.wide) {
-            (Some((sides, pair)), _) => strip.in_place(sides, pair, equal, cells),
-            (None, Some(pair)) => strip.as_numbers(pair, cells),
-            (None, None) => strip.plainly(cells),
-        }
-        // What is not finite is counted, not summed.
-        if !cells.iter().all(Cell::is_finite) {
-            cells.fill(Cell::default());
-            strip.plainly(cells);
-        }
-    });
+    window
+        .cells
+        .par_chunks_mut(STRIP)
+        .enumerate()
+        .for_each(|(nth, cells)| {
+            let from = start + (nth * STRIP) as u64;
+            let strip = Strip {
+                task,
+                cut,
+                range,
+                columns: from..from + cells.len() as u64,
+            };
+            match (in_place, task.wide) {
+                (Some((sides, pair)), _) => strip.in_place(sides, pair, equal, cells),
+                (None, Some(pair)) => strip.as_numbers(pair, cells),
+                (None, None) => strip.plainly(cells),
+            }
+            // What is not finite is counted, not summed.
+            if !cells.iter().all(Cell::is_finite) {
+                cells.fill(Cell::default());
+                strip.plainly(cells);
+            }
+        });
     window
 }
 
@@ -65,8 +74,14 @@ impl Strip<'_> {
     /// What of the strip is measured. Only the first and the last row of a run may have a part of its columns.
     fn pieces(&self) -> impl Iterator<Item = Piece> {
         let row = self.cut.row;
-        let (first, last) = (self.range.start / row, self.range.end.saturating_sub(1) / row);
-        let (begin, end) = (self.range.start % row, self.range.end.saturating_sub(1) % row + 1);
+        let (first, last) = (
+            self.range.start / row,
+            self.range.end.saturating_sub(1) / row,
+        );
+        let (begin, end) = (
+            self.range.start % row,
+            self.range.end.saturating_sub(1) % row + 1,
+        );
         let there = move |line: u64| {
             let low = if line == first { begin } else { 0 };
             let high = if line == last { end } else { row };
@@ -80,9 +95,17 @@ impl Strip<'_> {
                     continue;
                 }
                 let columns = there(line);
-                let (most, step) = if columns == self.columns { self.cut.evenly(line) } else { (1, 1) };
+                let (most, step) = if columns == self.columns {
+                    self.cut.evenly(line)
+                } else {
+                    (1, 1)
+                };
                 // The last row is one of them when it has all columns.
-                let left = if there(last) == self.columns { last + 1 - line } else { (last - line).max(1) };
+                let left = if there(last) == self.columns {
+                    last + 1 - line
+                } else {
+                    (last - line).max(1)
+                };
                 let rows = left.div_ceil(step).min(most).min(ROWS);
                 let piece = Piece {
                     start: line * row + columns.start,
@@ -108,7 +131,13 @@ impl Strip<'_> {
     }
 
     fn in_place(&self, (r, c, widths): Sides<'_>, pair: Pair, equal: bool, cells: &mut [Cell]) {
-        for Piece { start, width, rows, step } in self.pieces() {
+        for Piece {
+            start,
+            width,
+            rows,
+            step,
+        } in self.pieces()
+        {
             let from = (start - self.range.start) as usize;
             let to = from + (rows - 1) as usize * step as usize + width;
             let part = Part {
@@ -119,7 +148,11 @@ impl Strip<'_> {
             };
             let place = (start % self.cut.row - self.columns.start) as usize;
             let cells = &mut cells[place..place + width];
-            if equal { pair.energies(part, cells) } else { pair.columns(part, cells) }
+            if equal {
+                pair.energies(part, cells)
+            } else {
+                pair.columns(part, cells)
+            }
         }
     }
 
@@ -132,7 +165,15 @@ impl Strip<'_> {
                 return self.plainly(cells);
             }
             let (r, c) = (&*bytes_of(&values.reference), &*bytes_of(&values.candidate));
-            pair.columns(Part { r, c, rows: 1, row: width }, &mut cells[place..place + width]);
+            pair.columns(
+                Part {
+                    r,
+                    c,
+                    rows: 1,
+                    row: width,
+                },
+                &mut cells[place..place + width],
+            );
         }
     }
 
@@ -140,11 +181,26 @@ impl Strip<'_> {
         let mut values = Values::default();
         let per = self.task.sort.per() as usize;
         for (start, width, place) in self.lines() {
-            values.read(self.task.sort, self.task.reference, self.task.candidate, start, width);
-            let Values { reference, candidate, apart, .. } = &values;
+            values.read(
+                self.task.sort,
+                self.task.reference,
+                self.task.candidate,
+                start,
+                width,
+            );
+            let Values {
+                reference,
+                candidate,
+                apart,
+                ..
+            } = &values;
             for number in 0..width * per {
                 let compared = reference[number].is_finite() && candidate[number].is_finite();
-                cells[place + number / per].merge(&Cell::of(reference[number], apart[number], compared));
+                cells[place + number / per].merge(&Cell::of(
+                    reference[number],
+                    apart[number],
+                    compared,
+                ));
             }
         }
     }
@@ -159,7 +215,10 @@ mod tests {
     fn view(dtype: DType, shape: &Shape, values: &[f32]) -> View {
         let bytes: Vec<u8> = match dtype {
             DType::F32 => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            DType::F16 => values.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect(),
+            DType::F16 => values
+                .iter()
+                .flat_map(|x| half::f16::from_f32(*x).to_le_bytes())
+                .collect(),
             _ => values.iter().map(|x| *x as i8 as u8).collect(),
         };
         View::new(dtype, shape.clone(), bytes.into()).expect("exactly these bytes")

@@ -150,7 +150,8 @@ impl Seen {
             return;
         }
         let mut largest = self.largest.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = largest.partition_point(|(other, place)| *other > apart || (*other == apart && *place < at));
+        let place = largest
+            .partition_point(|(other, place)| *other > apart || (*other == apart && *place < at));
         largest.insert(place, (apart, at));
         largest.truncate(room);
         if let Some((last, at)) = largest.get(room - 1) {
@@ -187,7 +188,14 @@ pub(crate) struct Pending {
 
 impl Default for Pending {
     fn default() -> Self {
-        Self { count: 0, sides: [Sums::NOTHING; 2], apart: 0.0, squares: 0.0, dot: 0.0, relative: 0.0 }
+        Self {
+            count: 0,
+            sides: [Sums::NOTHING; 2],
+            apart: 0.0,
+            squares: 0.0,
+            dot: 0.0,
+            relative: 0.0,
+        }
     }
 }
 
@@ -199,7 +207,10 @@ impl Pending {
 
     fn add(&mut self, count: usize, sides: [&Sums; 2], block: [f64; 4]) {
         self.count += count;
-        self.sides.iter_mut().zip(sides).for_each(|(all, side)| all.add(side));
+        self.sides
+            .iter_mut()
+            .zip(sides)
+            .for_each(|(all, side)| all.add(side));
         let [apart, squares, dot, relative] = block;
         self.apart += apart;
         self.squares += squares;
@@ -243,9 +254,31 @@ fn is_quotient(x: f64) -> bool {
 
 /// What [`Light`] says, with its largest relative difference where it counts.
 fn look_again(pair: Pair, r: &[u8], c: &[u8], light: &Light) -> Block {
-    let Light { apart, squares, relative, max_abs, over, differing, max_steps, .. } = *light;
-    let max_relative = if light.higher { pair.relative(r, c) } else { 0.0 };
-    Block { apart, squares, relative, max_abs, max_relative, local: over, differing, max_steps }
+    let Light {
+        apart,
+        squares,
+        relative,
+        max_abs,
+        over,
+        differing,
+        max_steps,
+        ..
+    } = *light;
+    let max_relative = if light.higher {
+        pair.relative(r, c)
+    } else {
+        0.0
+    };
+    Block {
+        apart,
+        squares,
+        relative,
+        max_abs,
+        max_relative,
+        local: over,
+        differing,
+        max_steps,
+    }
 }
 
 /// One side's sums.
@@ -259,7 +292,13 @@ fn sums(dtype: DType, bytes: &[u8]) -> Sums {
 }
 
 /// The sums of both sides, when they are equal to the last bit. What each of several rows sums up to is left in `cells`.
-fn equal_sums([left, right]: [DType; 2], r: &[u8], c: &[u8], rows: &[usize], cells: &mut Vec<Cell>) -> Option<Sums> {
+fn equal_sums(
+    [left, right]: [DType; 2],
+    r: &[u8],
+    c: &[u8],
+    rows: &[usize],
+    cells: &mut Vec<Cell>,
+) -> Option<Sums> {
     // Most blocks that differ do so at once.
     let first = |bytes: &[u8]| bytes.first_chunk::<128>().copied();
     if left != right || first(r) != first(c) {
@@ -278,7 +317,10 @@ fn equal_sums([left, right]: [DType; 2], r: &[u8], c: &[u8], rows: &[usize], cel
     for row in rows {
         let bytes = done * width..(done + row) * width;
         let sums = of(&r[bytes.clone()], &c[bytes])?;
-        cells.push(Cell { energy: sums.squares, ..Cell::default() });
+        cells.push(Cell {
+            energy: sums.squares,
+            ..Cell::default()
+        });
         all.add(&sums);
         done += row;
     }
@@ -315,27 +357,52 @@ fn value(dtype: DType, bytes: &[u8], at: usize) -> f64 {
 
 impl State {
     /// A block of bytes of the types that `pair` has loops for. False, and nothing happened, when it must be done the plain way.
-    pub(crate) fn insert_fast(&mut self, task: &Task<'_>, pair: Pair, start: u64, r: &[u8], c: &[u8], codes: &mut Codes) -> bool {
+    pub(crate) fn insert_fast(
+        &mut self,
+        task: &Task<'_>,
+        pair: Pair,
+        start: u64,
+        r: &[u8],
+        c: &[u8],
+        codes: &mut Codes,
+    ) -> bool {
         let [left, right] = pair.dtypes();
         let count = r.len() / left.itemsize().expect("floats have bytes");
         let number = |at: usize| (value(left, r, at), value(right, c, at));
         let worst = |at: usize| {
             let (reference, candidate) = number(at);
-            Worst { at: start + at as u64, reference, candidate, imaginary: None, integers: [None; 2] }
+            Worst {
+                at: start + at as u64,
+                reference,
+                candidate,
+                imaginary: None,
+                integers: [None; 2],
+            }
         };
         let Codes { rows, cells, .. } = &mut *codes;
         cells.clear();
         if let Some(sums) = equal_sums([left, right], r, c, rows, cells) {
-            let pends = matches!(left, DType::F32 | DType::Bf16) && sums.squares.is_finite() && Pending::takes(count, &sums);
-            let side = if pends { None } else { side(left, r, count, &sums) };
+            let pends = matches!(left, DType::F32 | DType::Bf16)
+                && sums.squares.is_finite()
+                && Pending::takes(count, &sums);
+            let side = if pends {
+                None
+            } else {
+                side(left, r, count, &sums)
+            };
             if !pends && side.is_none() {
                 return false;
             }
-            codes.cell = Cell { energy: sums.squares, ..Cell::default() };
+            codes.cell = Cell {
+                energy: sums.squares,
+                ..Cell::default()
+            };
             self.first = self.first.or_else(|| Some(worst(0)));
             self.compared += count as u64;
             let Some(side) = side else {
-                codes.pending.add(count, [&sums, &sums], [0.0, 0.0, sums.squares, 0.0]);
+                codes
+                    .pending
+                    .add(count, [&sums, &sums], [0.0, 0.0, sums.squares, 0.0]);
                 return true;
             };
             self.reference.add(&side);
@@ -350,22 +417,45 @@ impl State {
         // Blocks are like the one before them. A little less: a guess that is too high tells nothing.
         codes.rms = light.map_or(0.0, |light| if light.close { 0.9 * light.rms } else { 0.0 });
         codes.zeros = light.is_some_and(|light| light.zeros);
-        let [r_sums, c_sums] = light.map_or_else(|| [sums(left, r), sums(right, c)], |light| light.sums);
+        let [r_sums, c_sums] =
+            light.map_or_else(|| [sums(left, r), sums(right, c)], |light| light.sums);
         let (sides, largest) = match light {
             Some(light) => {
                 let pends = Pending::takes(count, &r_sums) && Pending::takes(count, &c_sums);
-                ((!pends).then(|| (light_side(left, r, count, &r_sums), light_side(right, c, count, &c_sums))), light.largest)
+                (
+                    (!pends).then(|| {
+                        (
+                            light_side(left, r, count, &r_sums),
+                            light_side(right, c, count, &c_sums),
+                        )
+                    }),
+                    light.largest,
+                )
             }
             None => {
-                let Some(sides) = side(left, r, count, &r_sums).zip(side(right, c, count, &c_sums)) else { return false };
+                let Some(sides) = side(left, r, count, &r_sums).zip(side(right, c, count, &c_sums))
+                else {
+                    return false;
+                };
                 let largest = |sums: &Sums| sums.max.max(-sums.min);
                 (Some(sides), largest(&r_sums).max(largest(&c_sums)))
             }
         };
         let highest = exponent(2.0 * largest).max(-1022) + 1023;
         let rms = light.map_or_else(|| (r_sums.squares / count as f64).sqrt(), |light| light.rms);
-        let known = Known { rms, limit: asked.local, base: (highest + 1 - 255).max(0) as u16 };
-        let Codes { magnitudes, ulps, places, cell, pending, .. } = codes;
+        let known = Known {
+            rms,
+            limit: asked.local,
+            base: (highest + 1 - 255).max(0) as u16,
+        };
+        let Codes {
+            magnitudes,
+            ulps,
+            places,
+            cell,
+            pending,
+            ..
+        } = codes;
         let room = count.next_multiple_of(16);
         let weight = weight(start);
         if light.is_none() || weight > 0 {
@@ -385,41 +475,84 @@ impl State {
         if block.max_abs != 0.0 && !(SMALL..=LARGE).contains(&block.max_abs) {
             return false;
         }
-        *cell = Cell { error: block.squares, energy: r_sums.squares, max_abs: block.max_abs, differing: block.differing };
+        *cell = Cell {
+            error: block.squares,
+            energy: r_sums.squares,
+            max_abs: block.max_abs,
+            differing: block.differing,
+        };
         self.first = self.first.or_else(|| Some(worst(0)));
         self.compared += count as u64;
         self.differing += block.differing;
         // 2Σrc = Σr² + Σc² - Σ(c - r)², which is as good as summing it unless most of it cancels.
         let both = r_sums.squares + c_sums.squares;
         let dot = 0.5 * (both - block.squares);
-        let dot = if dot < both / 64.0 { pair.dot(r, c) } else { dot };
+        let dot = if dot < both / 64.0 {
+            pair.dot(r, c)
+        } else {
+            dot
+        };
         match sides {
-            None => pending.add(count, [&r_sums, &c_sums], [block.apart, block.squares, dot, block.relative]),
+            None => pending.add(
+                count,
+                [&r_sums, &c_sums],
+                [block.apart, block.squares, dot, block.relative],
+            ),
             Some((reference, candidate)) => {
                 self.reference.add(&reference);
                 self.candidate.add(&candidate);
-                self.insert_products([&r_sums, &c_sums], [block.apart, block.squares, dot, block.relative]);
+                self.insert_products(
+                    [&r_sums, &c_sums],
+                    [block.apart, block.squares, dot, block.relative],
+                );
             }
         }
         self.max_abs = self.max_abs.max(block.max_abs);
         if block.max_relative > self.max_relative {
             self.max_relative = block.max_relative;
-            task.seen.relative.fetch_max(self.max_relative.to_bits(), Ordering::Relaxed);
+            task.seen
+                .relative
+                .fetch_max(self.max_relative.to_bits(), Ordering::Relaxed);
         }
         if block.local {
             self.max_local = self.max_local.max(pair.local(r, c, rms));
-            task.seen.local.fetch_max(self.max_local.to_bits(), Ordering::Relaxed);
+            task.seen
+                .local
+                .fetch_max(self.max_local.to_bits(), Ordering::Relaxed);
         }
         if let Some((atol, rtol)) = task.options.tolerance {
             self.beyond += pair.beyond(r, c, atol, rtol);
         }
         if block.differing > 0 {
-            let least = self.top.least().max(task.seen.least()).max(f64::from_bits(1));
-            if block.max_abs >= least && !self.top.has_room_for_none_like(block.max_abs) && !task.seen.has_no_room(block.max_abs, start) {
-                self.insert_top(task, pair, r, c, (least, block.max_abs), places, number, worst);
+            let least = self
+                .top
+                .least()
+                .max(task.seen.least())
+                .max(f64::from_bits(1));
+            if block.max_abs >= least
+                && !self.top.has_room_for_none_like(block.max_abs)
+                && !task.seen.has_no_room(block.max_abs, start)
+            {
+                self.insert_top(
+                    task,
+                    pair,
+                    r,
+                    c,
+                    (least, block.max_abs),
+                    places,
+                    number,
+                    worst,
+                );
             }
             if weight > 0 {
-                self.insert_codes(block, (known.base, weight), &magnitudes[..room], &ulps[..room], left == DType::F64, (number, count));
+                self.insert_codes(
+                    block,
+                    (known.base, weight),
+                    &magnitudes[..room],
+                    &ulps[..room],
+                    left == DType::F64,
+                    (number, count),
+                );
             }
             if left == DType::F64 {
                 self.insert_all_steps(task, weight, (r, c), block.max_abs);
@@ -443,12 +576,21 @@ impl State {
 
     /// Adds what is pending of a chunk, at its end.
     pub(crate) fn insert_pending(&mut self, codes: &mut Codes) {
-        let Pending { count, sides: [r, c], apart, squares, dot, relative } = std::mem::take(&mut codes.pending);
+        let Pending {
+            count,
+            sides: [r, c],
+            apart,
+            squares,
+            dot,
+            relative,
+        } = std::mem::take(&mut codes.pending);
         if count == 0 {
             return;
         }
-        self.reference.add(&Side::Real(Real::of_usual(count, &r, ONCE)));
-        self.candidate.add(&Side::Real(Real::of_usual(count, &c, ONCE)));
+        self.reference
+            .add(&Side::Real(Real::of_usual(count, &r, ONCE)));
+        self.candidate
+            .add(&Side::Real(Real::of_usual(count, &c, ONCE)));
         self.insert_products([&r, &c], [apart, squares, dot, relative]);
     }
 
@@ -459,14 +601,21 @@ impl State {
             _ => sums.max.min(-sums.min),
         };
         let [r, c] = &codes.pending.sides;
-        let within = ends(&self.reference, r).min(ends(&self.candidate, c)).max(0.0);
+        let within = ends(&self.reference, r)
+            .min(ends(&self.candidate, c))
+            .max(0.0);
         let seen = task.seen.within();
         if within > seen {
-            task.seen.within.fetch_max(within.to_bits(), Ordering::Relaxed);
+            task.seen
+                .within
+                .fetch_max(within.to_bits(), Ordering::Relaxed);
         }
         let local = self.max_local.max(task.seen.local());
         if codes.local.0 != local {
-            codes.local = (local, task.reference.dtype() == DType::Bf16 && is_quotient(local));
+            codes.local = (
+                local,
+                task.reference.dtype() == DType::Bf16 && is_quotient(local),
+            );
         }
         Asked {
             relative: self.max_relative.max(task.seen.relative()),
@@ -522,10 +671,15 @@ impl State {
         let mut kept = [(0i32, 0u64); 256];
         simd::histogram(magnitudes, |code, count| {
             found += count;
-            kept[usize::from(code)] = (i32::from(code) + i32::from(base) - 1023, kept[usize::from(code)].1 + count);
+            kept[usize::from(code)] = (
+                i32::from(code) + i32::from(base) - 1023,
+                kept[usize::from(code)].1 + count,
+            );
         });
         if found == block.differing {
-            kept.iter().filter(|(_, count)| *count > 0).for_each(|(bucket, count)| self.magnitudes.add(*bucket, weight * *count));
+            kept.iter()
+                .filter(|(_, count)| *count > 0)
+                .for_each(|(bucket, count)| self.magnitudes.add(*bucket, weight * *count));
         } else {
             // Differences 2^255 times smaller than the numbers: too far below for a code.
             for (r, c) in (0..count).map(&number).filter(|(r, c)| r != c) {
@@ -533,46 +687,95 @@ impl State {
             }
         }
         if !wide {
-            simd::histogram(ulps, |code, count| self.ulps.add(i32::from(code) - 127, weight * count));
+            simd::histogram(ulps, |code, count| {
+                self.ulps.add(i32::from(code) - 127, weight * count)
+            });
         }
     }
 
     /// The steps of a block of f64, whatever they were read from: all of them where they are counted, else the most.
-    fn insert_all_steps(&mut self, task: &Task<'_>, weight: u64, (r, c): (&[u8], &[u8]), max_abs: f64) {
+    fn insert_all_steps(
+        &mut self,
+        task: &Task<'_>,
+        weight: u64,
+        (r, c): (&[u8], &[u8]),
+        max_abs: f64,
+    ) {
         match task.grid {
             // Of integers a step is 1.
             None if weight == 0 => self.max_ulp = self.max_ulp.max(max_abs as u64),
-            None => kernel::f64s(r).zip(kernel::f64s(c)).for_each(|(r, c)| self.insert_steps((c - r).abs() as u64, weight)),
-            Some(grid) if weight == 0 => self.max_ulp = grid.most(r, c, self.max_ulp.max(task.seen.steps.load(Ordering::Relaxed))),
-            Some(grid) => kernel::f64s(r).zip(kernel::f64s(c)).for_each(|(r, c)| self.insert_steps(grid.distance(r, c), weight)),
+            None => kernel::f64s(r)
+                .zip(kernel::f64s(c))
+                .for_each(|(r, c)| self.insert_steps((c - r).abs() as u64, weight)),
+            Some(grid) if weight == 0 => {
+                self.max_ulp = grid.most(
+                    r,
+                    c,
+                    self.max_ulp.max(task.seen.steps.load(Ordering::Relaxed)),
+                )
+            }
+            Some(grid) => kernel::f64s(r)
+                .zip(kernel::f64s(c))
+                .for_each(|(r, c)| self.insert_steps(grid.distance(r, c), weight)),
         }
         task.seen.steps.fetch_max(self.max_ulp, Ordering::Relaxed);
     }
 
     /// Before a block: the rows it consists of.
-    pub(crate) fn ask_for_rows(profiles: Option<&Profiles>, start: u64, count: usize, codes: &mut Codes) {
+    pub(crate) fn ask_for_rows(
+        profiles: Option<&Profiles>,
+        start: u64,
+        count: usize,
+        codes: &mut Codes,
+    ) {
         codes.rows.clear();
         if let Some(profiles) = profiles.filter(|profiles| profiles.has_rows()) {
-            codes.rows.extend(Profiles::pieces(profiles.cut.row, start, count).map(|(.., piece)| piece.len()));
+            codes.rows.extend(
+                Profiles::pieces(profiles.cut.row, start, count).map(|(.., piece)| piece.len()),
+            );
         }
     }
 
     /// After a block that was done here: what its rows sum up to.
-    pub(crate) fn profile_rows(profiles: &mut Profiles, pair: Pair, start: u64, (r, c, widths): Sides<'_>, codes: &Codes) {
-        let known = if codes.rows.len() == 1 { std::slice::from_ref(&codes.cell) } else { &codes.cells };
+    pub(crate) fn profile_rows(
+        profiles: &mut Profiles,
+        pair: Pair,
+        start: u64,
+        (r, c, widths): Sides<'_>,
+        codes: &Codes,
+    ) {
+        let known = if codes.rows.len() == 1 {
+            std::slice::from_ref(&codes.cell)
+        } else {
+            &codes.cells
+        };
         let row = profiles.cut.row;
         let pieces = Profiles::pieces(row, start, codes.rows.iter().sum());
         for (nth, (row, _, piece)) in pieces.enumerate() {
             let bytes = |side: usize| piece.start * widths[side]..piece.end * widths[side];
-            let sums = known.get(nth).copied().unwrap_or_else(|| pair.row(&r[bytes(0)], &c[bytes(1)]));
+            let sums = known
+                .get(nth)
+                .copied()
+                .unwrap_or_else(|| pair.row(&r[bytes(0)], &c[bytes(1)]));
             profiles.insert_row(row, &sums);
         }
     }
 
     /// The columns of a chunk whose blocks were all done here, from its bytes in place.
-    pub(crate) fn profile_columns(profiles: &mut Profiles, pair: Pair, start: u64, equal: bool, (r, c, widths): Sides<'_>) {
+    pub(crate) fn profile_columns(
+        profiles: &mut Profiles,
+        pair: Pair,
+        start: u64,
+        equal: bool,
+        (r, c, widths): Sides<'_>,
+    ) {
         let count = r.len() / widths[0];
-        let bytes = |from: usize, to: usize| (&r[from * widths[0]..to * widths[0]], &c[from * widths[1]..to * widths[1]]);
+        let bytes = |from: usize, to: usize| {
+            (
+                &r[from * widths[0]..to * widths[0]],
+                &c[from * widths[1]..to * widths[1]],
+            )
+        };
         let row = profiles.cut.row;
         if !profiles.has_columns() {
             return;
@@ -583,7 +786,10 @@ impl State {
             let left = count - done;
             // Whole rows together; what comes before the first and after the last alone.
             let (rows, width) = match (row - column, column) {
-                (_, 0) if left as u64 >= row => ((left as u64 / row).min(profiles.cut.alike(line)) as usize, row as usize),
+                (_, 0) if left as u64 >= row => (
+                    (left as u64 / row).min(profiles.cut.alike(line)) as usize,
+                    row as usize,
+                ),
                 (rest, _) => (1, usize::try_from(rest).unwrap_or(usize::MAX).min(left)),
             };
             if !profiles.cut.samples(line) {
@@ -591,7 +797,15 @@ impl State {
                 continue;
             }
             let (r, c) = bytes(done, done + rows * width);
-            let (part, cells) = (Part { r, c, rows, row: width }, &mut profiles.columns_from(column)[..width]);
+            let (part, cells) = (
+                Part {
+                    r,
+                    c,
+                    rows,
+                    row: width,
+                },
+                &mut profiles.columns_from(column)[..width],
+            );
             if equal {
                 pair.energies(part, cells);
             } else {
@@ -608,12 +822,23 @@ mod tests {
 
     #[test]
     fn quotients_of_eight_bits_are_known_from_their_neighbours() {
-        for (over, under) in [(1.0, 128.0), (255.0, 254.0), (3.0, 129.0), (131.0, 251.0), (2e-30, 1.0), (129.0 * 2f64.powi(-40), 255.0)] {
+        for (over, under) in [
+            (1.0, 128.0),
+            (255.0, 254.0),
+            (3.0, 129.0),
+            (131.0, 251.0),
+            (2e-30, 1.0),
+            (129.0 * 2f64.powi(-40), 255.0),
+        ] {
             let quotient = f64::from(over as f32) / under;
             let few_bits = (over as f32).to_bits().trailing_zeros() >= 16;
             assert_eq!(is_quotient(quotient), few_bits, "{over} / {under}");
             assert!(!is_quotient(quotient.next_up()) && !is_quotient(quotient.next_down()));
         }
-        assert!(![0.0, f64::INFINITY, f64::NAN, std::f64::consts::PI].into_iter().any(is_quotient));
+        assert!(
+            ![0.0, f64::INFINITY, f64::NAN, std::f64::consts::PI]
+                .into_iter()
+                .any(is_quotient)
+        );
     }
 }

@@ -17,7 +17,10 @@ pub(crate) struct Grid {
 impl Grid {
     /// Of the coarser dtype; `None` when both are integers, whose step is 1.
     pub(crate) fn of(reference: DType, candidate: DType) -> Option<Self> {
-        [reference, candidate].into_iter().filter_map(Self::of_one).min_by_key(|grid| grid.precision)
+        [reference, candidate]
+            .into_iter()
+            .filter_map(Self::of_one)
+            .min_by_key(|grid| grid.precision)
     }
 
     fn of_one(dtype: DType) -> Option<Self> {
@@ -44,12 +47,24 @@ impl Grid {
         let below = 53 - self.precision as u32;
         Steps {
             below,
-            half: if below == 0 { 0 } else { (1 << (below - 1)) - 1 },
+            half: if below == 0 {
+                0
+            } else {
+                (1 << (below - 1)) - 1
+            },
             odd: u64::from(below > 0),
             offset: i64::from(1022 + self.least) << (self.precision - 1),
-            normal: if below == 0 { 0 } else { ((1023 + self.least) as u64) << 52 },
+            normal: if below == 0 {
+                0
+            } else {
+                ((1023 + self.least) as u64) << 52
+            },
             // Of f64 itself every number is its bits.
-            scale: if below == 0 { 0.0 } else { super::scaled::times_power(1.0, self.precision - 1 - self.least) },
+            scale: if below == 0 {
+                0.0
+            } else {
+                super::scaled::times_power(1.0, self.precision - 1 - self.least)
+            },
         }
     }
 
@@ -95,8 +110,14 @@ impl Steps {
         let bits = x.to_bits() & (u64::MAX >> 1);
         // The bits of an f64 are its steps from 0; those of a format with fewer are what is left of them without the last ones.
         let rounded = (bits + self.half + (bits >> self.below & self.odd)) >> self.below;
-        let small = (f64::from_bits(bits) * self.scale + WHOLE).to_bits().wrapping_sub(WHOLE.to_bits());
-        let place = if bits >= self.normal { rounded as i64 - self.offset } else { small as i64 };
+        let small = (f64::from_bits(bits) * self.scale + WHOLE)
+            .to_bits()
+            .wrapping_sub(WHOLE.to_bits());
+        let place = if bits >= self.normal {
+            rounded as i64 - self.offset
+        } else {
+            small as i64
+        };
         let sign = (x.to_bits() as i64) >> 63;
         (place ^ sign) - sign
     }
@@ -106,7 +127,11 @@ impl Steps {
 fn most(steps: Steps, r: &[u8], c: &[u8], known: u64) -> u64 {
     let mut lanes = [known; 4];
     let (rs, cs) = (r.as_chunks::<8>().0, c.as_chunks::<8>().0);
-    let distance = |r: &[u8; 8], c: &[u8; 8]| steps.place(f64::from_le_bytes(*r)).abs_diff(steps.place(f64::from_le_bytes(*c)));
+    let distance = |r: &[u8; 8], c: &[u8; 8]| {
+        steps
+            .place(f64::from_le_bytes(*r))
+            .abs_diff(steps.place(f64::from_le_bytes(*c)))
+    };
     let (whole, rest) = (rs.len() / 4 * 4, rs.len() % 4);
     for (rs, cs) in rs.as_chunks::<4>().0.iter().zip(cs.as_chunks::<4>().0) {
         for lane in 0..4 {
@@ -137,8 +162,18 @@ mod tests {
         assert_eq!(bf16.distance(1.0, 1.0 - 2f64.powi(-8)), 1);
         assert_eq!(bf16.distance(-0.0, 0.0), 0);
         assert_eq!(Grid::of(DType::I64, DType::Bool), None);
-        assert_eq!(Grid::of(DType::I64, DType::F32).expect("a float").distance(16777216.0, 16777218.0), 1);
-        assert_eq!(Grid::of(DType::F64, DType::F64).expect("floats").distance(f64::MAX, -f64::MAX), 2 * 0x7fef_ffff_ffff_ffff);
+        assert_eq!(
+            Grid::of(DType::I64, DType::F32)
+                .expect("a float")
+                .distance(16777216.0, 16777218.0),
+            1
+        );
+        assert_eq!(
+            Grid::of(DType::F64, DType::F64)
+                .expect("floats")
+                .distance(f64::MAX, -f64::MAX),
+            2 * 0x7fef_ffff_ffff_ffff
+        );
     }
 
     proptest! {

@@ -29,12 +29,16 @@ impl Histogram {
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        other.iter().for_each(|(bucket, count)| self.add(bucket, count));
+        other
+            .iter()
+            .for_each(|(bucket, count)| self.add(bucket, count));
     }
 
     /// Ascending, without the empty ones.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i32, u64)> {
-        (self.low..).zip(self.counts.iter().copied()).filter(|(_, count)| *count > 0)
+        (self.low..)
+            .zip(self.counts.iter().copied())
+            .filter(|(_, count)| *count > 0)
     }
 }
 
@@ -72,7 +76,11 @@ mod tests {
             assert_eq!(exponent(x), power);
             assert_eq!(exponent(-x), power);
             if power > -1074 {
-                assert_eq!(exponent(f64::from_bits(x.to_bits() - 1)), power - 1, "below 2^{power}");
+                assert_eq!(
+                    exponent(f64::from_bits(x.to_bits() - 1)),
+                    power - 1,
+                    "below 2^{power}"
+                );
             }
         }
         assert_eq!(exponent(f64::INFINITY), 1024);
@@ -86,7 +94,13 @@ mod tests {
         }
         let mut twice = all.clone();
         twice.merge(&all);
-        assert_eq!(all.iter().collect::<Vec<_>>(), [(-3, 2), (0, 1), (5, 2), (9, 1)]);
-        assert_eq!(twice.iter().collect::<Vec<_>>(), [(-3, 4), (0, 2), (5, 4), (9, 2)]);
+        assert_eq!(
+            all.iter().collect::<Vec<_>>(),
+            [(-3, 2), (0, 1), (5, 2), (9, 1)]
+        );
+        assert_eq!(
+            twice.iter().collect::<Vec<_>>(),
+            [(-3, 4), (0, 2), (5, 4), (9, 2)]
+        );
     }
 }

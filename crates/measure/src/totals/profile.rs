@@ -44,7 +44,11 @@ impl Cell {
     pub(crate) fn insert(&mut self, r: f64, apart: f64) {
         self.error += apart * apart;
         self.energy += r * r;
-        self.max_abs = if apart > self.max_abs { apart } else { self.max_abs };
+        self.max_abs = if apart > self.max_abs {
+            apart
+        } else {
+            self.max_abs
+        };
         self.differing += u64::from(apart != 0.0);
     }
 
@@ -82,7 +86,10 @@ pub(super) struct Window {
 
 impl Window {
     fn new(range: Range<u64>) -> Self {
-        Self { start: range.start, cells: vec![Cell::default(); (range.end - range.start) as usize] }
+        Self {
+            start: range.start,
+            cells: vec![Cell::default(); (range.end - range.start) as usize],
+        }
     }
 
     fn at(&mut self, index: u64) -> &mut Cell {
@@ -97,15 +104,21 @@ impl Window {
         if other.cells.is_empty() {
             return;
         }
-        let end = (self.start + self.cells.len() as u64).max(other.start + other.cells.len() as u64);
+        let end =
+            (self.start + self.cells.len() as u64).max(other.start + other.cells.len() as u64);
         if other.start < self.start {
             let more = (self.start - other.start) as usize;
-            self.cells.splice(..0, std::iter::repeat_n(Cell::default(), more));
+            self.cells
+                .splice(..0, std::iter::repeat_n(Cell::default(), more));
             self.start = other.start;
         }
-        self.cells.resize((end - self.start) as usize, Cell::default());
+        self.cells
+            .resize((end - self.start) as usize, Cell::default());
         let from = (other.start - self.start) as usize;
-        self.cells[from..].iter_mut().zip(&other.cells).for_each(|(cell, other)| cell.merge(other));
+        self.cells[from..]
+            .iter_mut()
+            .zip(&other.cells)
+            .for_each(|(cell, other)| cell.merge(other));
     }
 }
 
@@ -128,7 +141,13 @@ pub(crate) struct Cut {
 impl Cut {
     /// `None` when there is no axis to tell about.
     pub(crate) fn of(shape: &Shape) -> Option<Self> {
-        let axes: Vec<(usize, u64)> = shape.dims().iter().copied().enumerate().filter(|(_, dim)| *dim != 1).collect();
+        let axes: Vec<(usize, u64)> = shape
+            .dims()
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(|(_, dim)| *dim != 1)
+            .collect();
         if axes.iter().any(|(_, dim)| *dim == 0) {
             return None;
         }
@@ -139,9 +158,23 @@ impl Cut {
             split -= 1;
             row *= axes[split].1;
         }
-        let rows: u64 = axes[..split].iter().map(|(_, dim)| dim).fold(1, |rows, dim| rows.saturating_mul(*dim));
-        let every = if rows.saturating_mul(row) > EXACT { (rows / ROWS).clamp(1, EVERY) } else { 1 };
-        Some(Self { axes, split, row, columns, group: (super::CHUNK / row).max(1), every })
+        let rows: u64 = axes[..split]
+            .iter()
+            .map(|(_, dim)| dim)
+            .fold(1, |rows, dim| rows.saturating_mul(*dim));
+        let every = if rows.saturating_mul(row) > EXACT {
+            (rows / ROWS).clamp(1, EVERY)
+        } else {
+            1
+        };
+        Some(Self {
+            axes,
+            split,
+            row,
+            columns,
+            group: (super::CHUNK / row).max(1),
+            every,
+        })
     }
 
     /// The same with columns of every row.
@@ -151,10 +184,17 @@ impl Cut {
 
     /// All rows for each that is measured.
     fn scale(&self) -> f64 {
-        let rows: u64 = self.axes[..self.split].iter().map(|(_, dim)| dim).fold(1, |rows, dim| rows.saturating_mul(*dim));
+        let rows: u64 = self.axes[..self.split]
+            .iter()
+            .map(|(_, dim)| dim)
+            .fold(1, |rows, dim| rows.saturating_mul(*dim));
         let groups = rows.div_ceil(self.group);
         let measured = groups.div_ceil(self.every).saturating_mul(self.group);
-        let missing = if (groups - 1).is_multiple_of(self.every) { groups.saturating_mul(self.group) - rows } else { 0 };
+        let missing = if (groups - 1).is_multiple_of(self.every) {
+            groups.saturating_mul(self.group) - rows
+        } else {
+            0
+        };
         rows as f64 / (measured - missing) as f64
     }
 
@@ -184,7 +224,10 @@ impl Cut {
 
     /// The rows that the elements `range` are of, at least one.
     fn rows(&self, range: &Range<u64>) -> (u64, u64) {
-        (range.start / self.row, (range.end.max(range.start + 1) - 1) / self.row)
+        (
+            range.start / self.row,
+            (range.end.max(range.start + 1) - 1) / self.row,
+        )
     }
 
     /// The window of columns that the elements `range` need.
@@ -193,7 +236,9 @@ impl Cut {
         let any = (first / self.group).next_multiple_of(self.every) <= last / self.group;
         Window::new(match (self.columns && any, first == last) {
             (false, _) => 0..0,
-            (true, true) => range.start % self.row..(range.end.max(range.start + 1) - 1) % self.row + 1,
+            (true, true) => {
+                range.start % self.row..(range.end.max(range.start + 1) - 1) % self.row + 1
+            }
             (true, false) => 0..self.row,
         })
     }
@@ -235,13 +280,21 @@ pub(crate) struct Profiles {
 impl Profiles {
     pub(crate) fn new(cut: Cut, range: &Range<u64>) -> Self {
         let (columns, outer) = (cut.columns_of(range), cut.outer_of(range));
-        Self { cut, columns, outer }
+        Self {
+            cut,
+            columns,
+            outer,
+        }
     }
 
     /// Without columns: those are [`Profiles::put`] there afterwards.
     pub(super) fn of_rows(cut: Cut, range: &Range<u64>) -> Self {
         let outer = cut.outer_of(range);
-        Self { cut, columns: Window::default(), outer }
+        Self {
+            cut,
+            columns: Window::default(),
+            outer,
+        }
     }
 
     pub(super) fn put(&mut self, columns: Window) {
@@ -250,7 +303,11 @@ impl Profiles {
 
     /// The same part with nothing in it.
     pub(super) fn emptied(&self, range: &Range<u64>) -> Self {
-        let again = if self.has_columns() { Self::new } else { Self::of_rows };
+        let again = if self.has_columns() {
+            Self::new
+        } else {
+            Self::of_rows
+        };
         again(self.cut.clone(), range)
     }
 
@@ -271,7 +328,11 @@ impl Profiles {
 
     /// What (a part of) a row sums up to.
     pub(crate) fn insert_row(&mut self, mut row: u64, sums: &Cell) {
-        for ((_, dim), window) in self.cut.axes[..self.cut.split].iter().zip(&mut self.outer).rev() {
+        for ((_, dim), window) in self.cut.axes[..self.cut.split]
+            .iter()
+            .zip(&mut self.outer)
+            .rev()
+        {
             if !window.cells.is_empty() {
                 window.at(row % dim).merge(sums);
             }
@@ -280,11 +341,17 @@ impl Profiles {
     }
 
     /// The pieces of rows that `count` elements from `start` consist of: `(row, column, elements)`.
-    pub(crate) fn pieces(row: u64, start: u64, count: usize) -> impl Iterator<Item = (u64, u64, Range<usize>)> {
+    pub(crate) fn pieces(
+        row: u64,
+        start: u64,
+        count: usize,
+    ) -> impl Iterator<Item = (u64, u64, Range<usize>)> {
         // Divided once: a division takes as long as a short piece.
         let (mut nth, mut column, mut done) = (start / row, start % row, 0);
         std::iter::from_fn(move || {
-            let len = usize::try_from(row - column).unwrap_or(usize::MAX).min(count - done);
+            let len = usize::try_from(row - column)
+                .unwrap_or(usize::MAX)
+                .min(count - done);
             let piece = (nth, column, done..done + len);
             (nth, column, done) = (nth + 1, 0, done + len);
             (len > 0).then_some(piece)
@@ -293,7 +360,14 @@ impl Profiles {
 
     /// Numbers of elements from `start` on, `per` of them for each element. `apart` is NaN where the difference is not finite; `compared` says
     /// where both sides are finite.
-    pub(crate) fn insert(&mut self, start: u64, per: usize, r: &[f64], apart: &[f64], compared: impl Fn(usize) -> bool) {
+    pub(crate) fn insert(
+        &mut self,
+        start: u64,
+        per: usize,
+        r: &[f64],
+        apart: &[f64],
+        compared: impl Fn(usize) -> bool,
+    ) {
         for (row, column, elements) in Self::pieces(self.cut.row, start, r.len() / per) {
             let mut sums = Cell::default();
             let columns = self.has_columns() && self.cut.samples(row);
@@ -312,11 +386,18 @@ impl Profiles {
 
     pub(crate) fn merge(&mut self, other: Self) {
         self.columns.merge(other.columns);
-        self.outer.iter_mut().zip(other.outer).for_each(|(window, other)| window.merge(other));
+        self.outer
+            .iter_mut()
+            .zip(other.outer)
+            .for_each(|(window, other)| window.merge(other));
     }
 
     pub(crate) fn finish(self) -> Vec<Profile> {
-        let Self { cut, columns, outer } = self;
+        let Self {
+            cut,
+            columns,
+            outer,
+        } = self;
         let mut all: Vec<Profile> = cut.axes[..cut.split]
             .iter()
             .zip(outer)
@@ -337,8 +418,15 @@ impl Profiles {
                 let mut found = profile(*axis, *dim, summed.as_ref().unwrap_or(&columns));
                 if cut.every > 1 {
                     let scale = cut.scale();
-                    found.error.iter_mut().chain(&mut found.energy).for_each(|sum| *sum *= scale);
-                    found.differing.iter_mut().for_each(|count| *count = (*count as f64 * scale).round() as u64);
+                    found
+                        .error
+                        .iter_mut()
+                        .chain(&mut found.energy)
+                        .for_each(|sum| *sum *= scale);
+                    found
+                        .differing
+                        .iter_mut()
+                        .for_each(|count| *count = (*count as f64 * scale).round() as u64);
                 }
                 all.push(found);
             }
@@ -350,7 +438,10 @@ impl Profiles {
 fn profile(axis: usize, dim: u64, window: &Window) -> Profile {
     fn all<T: Clone + Default>(dim: u64, window: &Window, of: impl Fn(&Cell) -> T) -> Vec<T> {
         let mut whole = vec![T::default(); dim as usize];
-        whole[window.start as usize..].iter_mut().zip(&window.cells).for_each(|(number, cell)| *number = of(cell));
+        whole[window.start as usize..]
+            .iter_mut()
+            .zip(&window.cells)
+            .for_each(|(number, cell)| *number = of(cell));
         whole
     }
     Profile {
@@ -369,10 +460,15 @@ mod tests {
 
     /// By the index of every element.
     fn slowly(shape: &Shape, r: &[f64], apart: &[f64]) -> Vec<Profile> {
-        let axes = shape.dims().iter().enumerate().filter(|(_, dim)| **dim != 1 && **dim <= LONGEST);
+        let axes = shape
+            .dims()
+            .iter()
+            .enumerate()
+            .filter(|(_, dim)| **dim != 1 && **dim <= LONGEST);
         axes.map(|(axis, dim)| {
             let mut cells = vec![Cell::default(); *dim as usize];
-            (0..r.len()).for_each(|i| cells[shape.unravel(i as u64)[axis] as usize].insert(r[i], apart[i]));
+            (0..r.len())
+                .for_each(|i| cells[shape.unravel(i as u64)[axis] as usize].insert(r[i], apart[i]));
             profile(axis, *dim, &Window { start: 0, cells })
         })
         .collect()

@@ -14,17 +14,29 @@ impl Scaled {
     /// A sum of products of numbers that were divided by the `scales`.
     pub(crate) fn new<const N: usize>(sum: f64, scales: [Scale; N]) -> Self {
         let power = scales.into_iter().map(Scale::power).sum();
-        Self { sum: Double::new(sum), power }
+        Self {
+            sum: Double::new(sum),
+            power,
+        }
     }
 
     pub(crate) fn plus(self, other: Self) -> Self {
-        let (large, small) = if self.power >= other.power { (self, other) } else { (other, self) };
+        let (large, small) = if self.power >= other.power {
+            (self, other)
+        } else {
+            (other, self)
+        };
         if large.sum == Double::default() {
             return small;
         }
-        let small = small.sum.scaled(times_power(1.0, small.power - large.power));
+        let small = small
+            .sum
+            .scaled(times_power(1.0, small.power - large.power));
         // In this order, whichever is larger: `a + b` and `b + a` have the same digits in two-sum.
-        Self { sum: large.sum.plus(small), power: large.power }
+        Self {
+            sum: large.sum.plus(small),
+            power: large.power,
+        }
     }
 
     pub(crate) fn is_zero(self) -> bool {
@@ -43,7 +55,10 @@ impl Scaled {
 
     /// `sqrt(self) / sqrt(other)`, both sums of squares.
     pub(crate) fn root_ratio(self, other: Self) -> f64 {
-        times_power(self.sum.value().sqrt() / other.sum.value().sqrt(), (self.power - other.power) / 2)
+        times_power(
+            self.sum.value().sqrt() / other.sum.value().sqrt(),
+            (self.power - other.power) / 2,
+        )
     }
 
     /// `self / sqrt(a · b)`: the cosine of a dot product and two sums of squares.
@@ -89,6 +104,9 @@ mod tests {
         assert_eq!(one.root_ratio(small), 2f64.powi(600) / 2.0);
         assert_eq!(large.root_mean(1), 3.0 * 2f64.powi(600));
         assert_eq!((large.over(1), small.over(1)), (f64::INFINITY, 0.0));
-        assert_eq!(Scaled::new(6.0, [Scale::Large, Scale::Small]).cosine(large, small), 0.5);
+        assert_eq!(
+            Scaled::new(6.0, [Scale::Large, Scale::Small]).cosine(large, small),
+            0.5
+        );
     }
 }

@@ -40,7 +40,9 @@ impl Side {
             (Self::Nothing, _) => *self = *other,
             (Self::Real(a), Self::Real(b)) => a.add(b),
             (Self::Complex(a), Self::Complex(b)) => *a = a.merged(*b),
-            (Self::Real(_), Self::Complex(_)) | (Self::Complex(_), Self::Real(_)) => unreachable!("a pair has one sort"),
+            (Self::Real(_), Self::Complex(_)) | (Self::Complex(_), Self::Real(_)) => {
+                unreachable!("a pair has one sort")
+            }
         }
     }
 
@@ -130,14 +132,39 @@ impl<'a> Task<'a> {
         options: &'a Options,
         seen: &'a Seen,
     ) -> Result<Self, ReadError> {
-        assert_eq!(reference.shape(), candidate.shape(), "a pair is measured after it was given one shape");
+        assert_eq!(
+            reference.shape(),
+            candidate.shape(),
+            "a pair is measured after it was given one shape"
+        );
         let sort = Sort::of(reference, candidate)?;
         let (left, right) = (reference.dtype(), candidate.dtype());
-        let pair = if reference.view().is_some() && candidate.view().is_some() { Pair::of(left, right) } else { None };
+        let pair = if reference.view().is_some() && candidate.view().is_some() {
+            Pair::of(left, right)
+        } else {
+            None
+        };
         // Whatever is one number each is as exact in f64, or checked to be.
-        let numbers = matches!(sort, Sort::Floats { per: 1 } | Sort::Ints | Sort::Mixed { .. });
-        let wide = if pair.is_none() && numbers { Pair::of(DType::F64, DType::F64) } else { None };
-        Ok(Self { reference, candidate, sort, grid: Grid::of(left, right), options, pair, wide, seen, watch: None })
+        let numbers = matches!(
+            sort,
+            Sort::Floats { per: 1 } | Sort::Ints | Sort::Mixed { .. }
+        );
+        let wide = if pair.is_none() && numbers {
+            Pair::of(DType::F64, DType::F64)
+        } else {
+            None
+        };
+        Ok(Self {
+            reference,
+            candidate,
+            sort,
+            grid: Grid::of(left, right),
+            options,
+            pair,
+            wide,
+            seen,
+            watch: None,
+        })
     }
 
     fn views(&self) -> Option<(&'a View, &'a View)> {
@@ -153,7 +180,10 @@ impl<'a> Task<'a> {
     pub(super) fn in_place(&self, range: &Range<u64>) -> Option<Sides<'a>> {
         let (r, c) = self.views()?;
         let widths = [r.dtype().itemsize()?, c.dtype().itemsize()?];
-        let part = |view: &'a View, width: usize| view.contiguous()?.get(range.start as usize * width..range.end as usize * width);
+        let part = |view: &'a View, width: usize| {
+            view.contiguous()?
+                .get(range.start as usize * width..range.end as usize * width)
+        };
         Some((part(r, widths[0])?, part(c, widths[1])?, widths))
     }
 }
@@ -177,7 +207,12 @@ impl State {
     ///
     /// # Panics
     /// When the shapes are not equal, the range is not inside them, or begins inside a chunk.
-    pub fn of_range(reference: &dyn Operand, candidate: &dyn Operand, range: Range<u64>, options: &Options) -> Result<Self, ReadError> {
+    pub fn of_range(
+        reference: &dyn Operand,
+        candidate: &dyn Operand,
+        range: Range<u64>,
+        options: &Options,
+    ) -> Result<Self, ReadError> {
         let whole = Self::of_range_watched(reference, candidate, range, options, None)?;
         Ok(whole.expect("nobody stops it"))
     }
@@ -192,14 +227,38 @@ impl State {
     ) -> Result<Option<Self>, ReadError> {
         let seen = Seen::default();
         let watch = watch.filter(|_| range.end - range.start > super::CHUNK);
-        let task = Task { watch, ..Task::new(reference, candidate, options, &seen)? };
-        assert!(range.start <= range.end && range.end <= reference.len(), "{range:?} of {} elements", reference.len());
-        assert!(range.start.is_multiple_of(super::CHUNK), "a range begins at a chunk, {} does not", range.start);
-        let cut = if options.profiles == Profiling::Off || task.sort.per() == 0 { None } else { Cut::of(reference.shape()) };
-        let cut = cut.map(|cut| if options.profiles == Profiling::Whole { cut.whole() } else { cut });
+        let task = Task {
+            watch,
+            ..Task::new(reference, candidate, options, &seen)?
+        };
+        assert!(
+            range.start <= range.end && range.end <= reference.len(),
+            "{range:?} of {} elements",
+            reference.len()
+        );
+        assert!(
+            range.start.is_multiple_of(super::CHUNK),
+            "a range begins at a chunk, {} does not",
+            range.start
+        );
+        let cut = if options.profiles == Profiling::Off || task.sort.per() == 0 {
+            None
+        } else {
+            Cut::of(reference.shape())
+        };
+        let cut = cut.map(|cut| {
+            if options.profiles == Profiling::Whole {
+                cut.whole()
+            } else {
+                cut
+            }
+        });
         let mut state = Self::of_tree(&task, cut.as_ref(), range.clone());
-        if let Some((profiles, cut)) =
-            state.profiles.as_mut().zip(cut).filter(|(_, cut)| task.sums_columns_apart(cut) && !seen.is_stopped())
+        if let Some((profiles, cut)) = state
+            .profiles
+            .as_mut()
+            .zip(cut)
+            .filter(|(_, cut)| task.sums_columns_apart(cut) && !seen.is_stopped())
         {
             profiles.put(columns::of_range(&task, &cut, &range, state.differing == 0));
         }
@@ -235,7 +294,11 @@ impl State {
             magnitudes: Histogram::default(),
             ulps: Histogram::default(),
             profiles: cut.map(|cut| {
-                let new = if task.sums_columns_apart(cut) { Profiles::of_rows } else { Profiles::new };
+                let new = if task.sums_columns_apart(cut) {
+                    Profiles::of_rows
+                } else {
+                    Profiles::new
+                };
                 new(cut.clone(), range)
             }),
         }
@@ -256,13 +319,20 @@ impl State {
             return state;
         }
         let middle = range.start + chunks.next_power_of_two() / 2 * super::CHUNK;
-        let (left, right) = rayon::join(|| Self::of_tree(task, cut, range.start..middle), || Self::of_tree(task, cut, middle..range.end));
+        let (left, right) = rayon::join(
+            || Self::of_tree(task, cut, range.start..middle),
+            || Self::of_tree(task, cut, middle..range.end),
+        );
         left.merge(right)
     }
 
     fn of_chunk(task: &Task<'_>, cut: Option<&Cut>, range: Range<u64>) -> Self {
         let mut scratch = SCRATCH.take().unwrap_or_default();
-        let Scratch { values, codes, bytes } = &mut *scratch;
+        let Scratch {
+            values,
+            codes,
+            bytes,
+        } = &mut *scratch;
         let mut state = Self::new(task, cut, &range);
         let in_place = task.in_place(&range).filter(|_| task.wide.is_none());
         let mut plain_profiles = in_place.is_none();
@@ -276,23 +346,39 @@ impl State {
                 state.insert_wide(task, wide, start, count, (values, codes));
                 continue;
             }
-            Self::ask_for_rows(state.profiles.as_ref().filter(|_| in_place.is_some()), start, count, codes);
-            let fast = task.pair.zip(task.views()).is_some_and(|(pair, (left, right))| {
-                let [left_bytes, right_bytes] = &mut *bytes;
-                let (r, c) = match in_place {
-                    Some((r, c, widths)) => {
-                        let from = (start - range.start) as usize;
-                        (&r[from * widths[0]..][..count * widths[0]], &c[from * widths[1]..][..count * widths[1]])
+            Self::ask_for_rows(
+                state.profiles.as_ref().filter(|_| in_place.is_some()),
+                start,
+                count,
+                codes,
+            );
+            let fast = task
+                .pair
+                .zip(task.views())
+                .is_some_and(|(pair, (left, right))| {
+                    let [left_bytes, right_bytes] = &mut *bytes;
+                    let (r, c) = match in_place {
+                        Some((r, c, widths)) => {
+                            let from = (start - range.start) as usize;
+                            (
+                                &r[from * widths[0]..][..count * widths[0]],
+                                &c[from * widths[1]..][..count * widths[1]],
+                            )
+                        }
+                        None => (
+                            left.chunk(start, count, left_bytes),
+                            right.chunk(start, count, right_bytes),
+                        ),
+                    };
+                    let fast = state.insert_fast(task, pair, start, r, c, codes);
+                    // Should a later block be unusual, all of this is thrown away.
+                    if let Some(((.., widths), profiles)) =
+                        in_place.zip(state.profiles.as_mut()).filter(|_| fast)
+                    {
+                        Self::profile_rows(profiles, pair, start, (r, c, widths), codes);
                     }
-                    None => (left.chunk(start, count, left_bytes), right.chunk(start, count, right_bytes)),
-                };
-                let fast = state.insert_fast(task, pair, start, r, c, codes);
-                // Should a later block be unusual, all of this is thrown away.
-                if let Some(((.., widths), profiles)) = in_place.zip(state.profiles.as_mut()).filter(|_| fast) {
-                    Self::profile_rows(profiles, pair, start, (r, c, widths), codes);
-                }
-                fast
-            });
+                    fast
+                });
             if !fast {
                 values.read(task.sort, task.reference, task.candidate, start, count);
                 state.insert(task, start, values);
@@ -301,9 +387,15 @@ impl State {
         }
         state.insert_pending(codes);
         // The columns of a chunk are summed row by row while it is still close by.
-        if let Some(profiles) = state.profiles.as_mut().filter(|_| task.wide.is_none() && !matches!(task.sort, Sort::Opaque { .. })) {
+        if let Some(profiles) = state
+            .profiles
+            .as_mut()
+            .filter(|_| task.wide.is_none() && !matches!(task.sort, Sort::Opaque { .. }))
+        {
             match in_place.filter(|_| !plain_profiles).zip(task.pair) {
-                Some((sides, pair)) => Self::profile_columns(profiles, pair, range.start, state.differing == 0, sides),
+                Some((sides, pair)) => {
+                    Self::profile_columns(profiles, pair, range.start, state.differing == 0, sides)
+                }
                 None => {
                     *profiles = profiles.emptied(&range);
                     Self::profile_plain(profiles, task, &range, values);
@@ -315,13 +407,33 @@ impl State {
     }
 
     /// A block of anything that is one number each, read as f64.
-    fn insert_wide(&mut self, task: &Task<'_>, pair: Pair, start: u64, count: usize, (values, codes): (&mut Values, &mut Codes)) {
+    fn insert_wide(
+        &mut self,
+        task: &Task<'_>,
+        pair: Pair,
+        start: u64,
+        count: usize,
+        (values, codes): (&mut Values, &mut Codes),
+    ) {
         let exact = values.read_numbers(task.reference, task.candidate, start, count);
         let before = self.differing;
         Self::ask_for_rows(self.profiles.as_ref(), start, count, codes);
-        if exact && self.insert_fast(task, pair, start, &bytes_of(&values.reference), &bytes_of(&values.candidate), codes) {
+        if exact
+            && self.insert_fast(
+                task,
+                pair,
+                start,
+                &bytes_of(&values.reference),
+                &bytes_of(&values.candidate),
+                codes,
+            )
+        {
             if let Some(profiles) = &mut self.profiles {
-                let sides = (&*bytes_of(&values.reference), &*bytes_of(&values.candidate), [8, 8]);
+                let sides = (
+                    &*bytes_of(&values.reference),
+                    &*bytes_of(&values.candidate),
+                    [8, 8],
+                );
                 Self::profile_rows(profiles, pair, start, sides, codes);
                 Self::profile_columns(profiles, pair, start, self.differing == before, sides);
             }
@@ -329,35 +441,80 @@ impl State {
         }
         values.read(task.sort, task.reference, task.candidate, start, count);
         if let Some(profiles) = &mut self.profiles {
-            let Values { reference, candidate, apart, .. } = &*values;
-            profiles.insert(start, 1, reference, apart, |i| reference[i].is_finite() && candidate[i].is_finite());
+            let Values {
+                reference,
+                candidate,
+                apart,
+                ..
+            } = &*values;
+            profiles.insert(start, 1, reference, apart, |i| {
+                reference[i].is_finite() && candidate[i].is_finite()
+            });
         }
         self.insert(task, start, values);
     }
 
-    fn profile_plain(profiles: &mut Profiles, task: &Task<'_>, range: &Range<u64>, values: &mut Values) {
+    fn profile_plain(
+        profiles: &mut Profiles,
+        task: &Task<'_>,
+        range: &Range<u64>,
+        values: &mut Values,
+    ) {
         for start in range.clone().step_by(BLOCK) {
             let count = (range.end - start).min(BLOCK as u64) as usize;
             values.read(task.sort, task.reference, task.candidate, start, count);
-            let Values { reference, candidate, apart, .. } = &*values;
+            let Values {
+                reference,
+                candidate,
+                apart,
+                ..
+            } = &*values;
             let compared = |i: usize| reference[i].is_finite() && candidate[i].is_finite();
             profiles.insert(start, task.sort.per() as usize, reference, apart, compared);
         }
     }
 
     /// Elements without numbers are equal or they are not.
-    fn insert_opaque(&mut self, task: &Task<'_>, width: usize, start: u64, count: usize, values: &mut Values) {
+    fn insert_opaque(
+        &mut self,
+        task: &Task<'_>,
+        width: usize,
+        start: u64,
+        count: usize,
+        values: &mut Values,
+    ) {
         let [left, right] = &mut values.bytes;
-        let views = (task.reference.view().expect("checked"), task.candidate.view().expect("checked"));
-        let (left, right) = (views.0.chunk(start, count, left), views.1.chunk(start, count, right));
+        let views = (
+            task.reference.view().expect("checked"),
+            task.candidate.view().expect("checked"),
+        );
+        let (left, right) = (
+            views.0.chunk(start, count, left),
+            views.1.chunk(start, count, right),
+        );
         let (apart, ones) = (&mut values.apart, &mut values.reference);
         let place = |i: usize| i * width..(i + 1) * width;
         apart.clear();
-        apart.extend((0..count).map(|i| if left[place(i)] == right[place(i)] { 0.0 } else { f64::NAN }));
+        apart.extend((0..count).map(|i| {
+            if left[place(i)] == right[place(i)] {
+                0.0
+            } else {
+                f64::NAN
+            }
+        }));
         for (i, _) in apart.iter().enumerate().filter(|(_, apart)| apart.is_nan()) {
             self.differing += 1;
             let at = start + i as u64;
-            self.top.insert(None, Worst { at, reference: f64::NAN, candidate: f64::NAN, imaginary: None, integers: [None; 2] });
+            self.top.insert(
+                None,
+                Worst {
+                    at,
+                    reference: f64::NAN,
+                    candidate: f64::NAN,
+                    imaginary: None,
+                    integers: [None; 2],
+                },
+            );
         }
         self.compared += count as u64;
         self.beyond = self.differing;
@@ -372,12 +529,27 @@ impl State {
     fn insert(&mut self, task: &Task<'_>, start: u64, values: &mut Values) {
         let per = task.sort.per();
         let compared = |r: f64, c: f64| r.is_finite() && c.is_finite();
-        let Values { reference, candidate, apart, parts, ints, more, .. } = values;
+        let Values {
+            reference,
+            candidate,
+            apart,
+            parts,
+            ints,
+            more,
+            ..
+        } = values;
         let [rs, cs, ds, rest] = more;
-        [&mut *rs, &mut *cs, &mut *ds].into_iter().for_each(|kept| kept.clear());
+        [&mut *rs, &mut *cs, &mut *ds]
+            .into_iter()
+            .for_each(|kept| kept.clear());
         let whole = task.sort == Sort::Ints;
         let weight = weight(start);
-        for (i, ((r, c), apart)) in reference.iter().zip(candidate.iter()).zip(apart.iter()).enumerate() {
+        for (i, ((r, c), apart)) in reference
+            .iter()
+            .zip(candidate.iter())
+            .zip(apart.iter())
+            .enumerate()
+        {
             let (r, c, apart) = (*r, *c, *apart);
             let worst = || match task.sort {
                 Sort::Complex => Worst {
@@ -388,8 +560,16 @@ impl State {
                     integers: [None; 2],
                 },
                 sort => {
-                    let integers = sort.integers(ints, i).map(|all| all.filter(|all| *all as f64 as i128 != *all));
-                    Worst { at: start + i as u64 / per, reference: r, candidate: c, imaginary: None, integers }
+                    let integers = sort
+                        .integers(ints, i)
+                        .map(|all| all.filter(|all| *all as f64 as i128 != *all));
+                    Worst {
+                        at: start + i as u64 / per,
+                        reference: r,
+                        candidate: c,
+                        imaginary: None,
+                        integers,
+                    }
                 }
             };
             if !compared(r, c) {
@@ -415,7 +595,9 @@ impl State {
             self.max_abs = self.max_abs.max(apart);
             if apart >= self.top.least() {
                 match whole && !ints[0].is_empty() {
-                    true => self.top.insert_integers(ints[1][i].abs_diff(ints[0][i]), worst()),
+                    true => self
+                        .top
+                        .insert_integers(ints[1][i].abs_diff(ints[0][i]), worst()),
                     false => self.top.insert(Some(apart), worst()),
                 }
             }
@@ -427,9 +609,10 @@ impl State {
             let steps = match (task.grid, task.sort) {
                 _ if whole && ints[0].is_empty() => apart as u64,
                 _ if whole => u64::try_from(ints[1][i].abs_diff(ints[0][i])).unwrap_or(u64::MAX),
-                (Some(grid), Sort::Complex) => {
-                    (0..2).map(|part| grid.distance(parts[0][2 * i + part], parts[1][2 * i + part])).max().unwrap_or(0)
-                }
+                (Some(grid), Sort::Complex) => (0..2)
+                    .map(|part| grid.distance(parts[0][2 * i + part], parts[1][2 * i + part]))
+                    .max()
+                    .unwrap_or(0),
                 (Some(grid), _) => grid.distance(r, c),
                 (None, _) => 0,
             };
@@ -439,9 +622,17 @@ impl State {
         self.insert_sums(rs, cs, ds, rest);
         self.dot = self.dot.plus(match task.sort {
             Sort::Complex => {
-                [&mut *rs, &mut *cs].into_iter().for_each(|kept| kept.clear());
+                [&mut *rs, &mut *cs]
+                    .into_iter()
+                    .for_each(|kept| kept.clear());
                 let [left, right] = parts;
-                for (i, (l, r)) in left.as_chunks::<2>().0.iter().zip(right.as_chunks::<2>().0).enumerate() {
+                for (i, (l, r)) in left
+                    .as_chunks::<2>()
+                    .0
+                    .iter()
+                    .zip(right.as_chunks::<2>().0)
+                    .enumerate()
+                {
                     if compared(reference[i], candidate[i]) {
                         rs.extend(l);
                         cs.extend(r);
@@ -473,7 +664,10 @@ impl State {
             let sums = sums(values, scale, rest);
             Scaled::new(sums.squares, [scale, scale])
         };
-        let (scale_r, scale_c) = (Scale::for_largest(largest(rs)), Scale::for_largest(largest(cs)));
+        let (scale_r, scale_c) = (
+            Scale::for_largest(largest(rs)),
+            Scale::for_largest(largest(cs)),
+        );
         let reference_squares = squares(rs, scale_r, rest);
         self.reference_squares = self.reference_squares.plus(reference_squares);
         self.candidate_squares = self.candidate_squares.plus(squares(cs, scale_c, rest));
@@ -490,15 +684,27 @@ impl State {
             false => apart / over,
             true => (0.5 * c - 0.5 * r).abs() / (0.5 * over),
         };
-        let all = || rs.iter().zip(cs).zip(ds).map(|((r, c), apart)| (*r, *c, *apart));
+        let all = || {
+            rs.iter()
+                .zip(cs)
+                .zip(ds)
+                .map(|((r, c), apart)| (*r, *c, *apart))
+        };
         rest.extend(all().map(|(r, c, apart)| ratio(r, c, apart, r.abs().max(c.abs()))));
         let relative = simd::f64(&bytes_of(rest));
         self.relative = self.relative.plus(Double::new(relative.sum));
         self.max_relative = self.max_relative.max(relative.max);
-        self.max_local = all().map(|(r, c, apart)| ratio(r, c, apart, r.abs().max(rms))).fold(self.max_local, f64::max);
+        self.max_local = all()
+            .map(|(r, c, apart)| ratio(r, c, apart, r.abs().max(rms)))
+            .fold(self.max_local, f64::max);
         if most.is_infinite() {
             rest.clear();
-            rest.extend(rs.iter().zip(cs).map(|(r, c)| scale.divide(*c) - scale.divide(*r)).map(f64::abs));
+            rest.extend(
+                rs.iter()
+                    .zip(cs)
+                    .map(|(r, c)| scale.divide(*c) - scale.divide(*r))
+                    .map(f64::abs),
+            );
         } else {
             rest.clear();
             rest.extend(ds.iter().map(|apart| scale.divide(*apart)));
@@ -545,7 +751,10 @@ impl State {
         let norms = !self.reference_squares.is_zero() && !self.candidate_squares.is_zero();
         let cosine = || match self.squares.is_zero() {
             true => 1.0,
-            false => self.dot.cosine(self.reference_squares, self.candidate_squares).clamp(-1.0, 1.0),
+            false => self
+                .dot
+                .cosine(self.reference_squares, self.candidate_squares)
+                .clamp(-1.0, 1.0),
         };
         Totals {
             count: self.count,
@@ -564,14 +773,22 @@ impl State {
             },
             cosine: norms.then(cosine),
             // Integers can be further apart than is counted; their step is 1.
-            max_ulp: any(if self.max_ulp == u64::MAX { self.max_abs } else { self.max_ulp as f64 }),
+            max_ulp: any(if self.max_ulp == u64::MAX {
+                self.max_abs
+            } else {
+                self.max_ulp as f64
+            }),
             worst: self.top.worst().or(self.first),
             max_local: any(self.max_local),
             beyond: self.tolerance.then_some(self.beyond),
             reference: self.reference.finish(),
             candidate: self.candidate.finish(),
             magnitudes: self.magnitudes.iter().collect(),
-            ulps: self.ulps.iter().map(|(bucket, count)| (bucket as u32, count)).collect(),
+            ulps: self
+                .ulps
+                .iter()
+                .map(|(bucket, count)| (bucket as u32, count))
+                .collect(),
             profiles: self.profiles.map(Profiles::finish).unwrap_or_default(),
             top: self.top.first(self.wanted),
         }
@@ -579,7 +796,9 @@ impl State {
 }
 
 fn largest(values: &[f64]) -> f64 {
-    values.iter().fold(0.0, |most, x| if x.abs() > most { x.abs() } else { most })
+    values
+        .iter()
+        .fold(0.0, |most, x| if x.abs() > most { x.abs() } else { most })
 }
 
 fn sums(values: &[f64], scale: Scale, rest: &mut Vec<f64>) -> crate::kernel::Sums {
@@ -593,13 +812,18 @@ fn sums(values: &[f64], scale: Scale, rest: &mut Vec<f64>) -> crate::kernel::Sum
 
 /// `Σab`, each side divided by a power of two that keeps its squares in range.
 fn dot(a: &[f64], b: &[f64]) -> Scaled {
-    let (scale_a, scale_b) = (Scale::for_largest(largest(a)), Scale::for_largest(largest(b)));
+    let (scale_a, scale_b) = (
+        Scale::for_largest(largest(a)),
+        Scale::for_largest(largest(b)),
+    );
     let mut lanes = [0.0; 16];
     for (a, b) in a.chunks(16).zip(b.chunks(16)) {
         for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
             *lane += scale_a.divide(*a) * scale_b.divide(*b);
         }
     }
-    let sum = lanes.iter().fold(Double::default(), |sum, lane| sum.plus(Double::new(*lane)));
+    let sum = lanes
+        .iter()
+        .fold(Double::default(), |sum, lane| sum.plus(Double::new(*lane)));
     Scaled::new(sum.value(), [scale_a, scale_b])
 }

@@ -38,7 +38,10 @@ pub(crate) struct Top {
 impl Top {
     /// The worst one is always kept.
     pub(crate) fn new(wanted: usize) -> Self {
-        Self { room: wanted.max(1), entries: Vec::new() }
+        Self {
+            room: wanted.max(1),
+            entries: Vec::new(),
+        }
     }
 
     /// How many are kept.
@@ -61,7 +64,11 @@ impl Top {
 
     /// `apart` is `None` when the difference is not finite.
     pub(crate) fn insert(&mut self, apart: Option<f64>, worst: Worst) {
-        self.insert_entry(Entry { apart, rest: 0.0, worst });
+        self.insert_entry(Entry {
+            apart,
+            rest: 0.0,
+            worst,
+        });
     }
 
     /// Two integers that are `exactly` this far apart.
@@ -69,21 +76,35 @@ impl Top {
         let apart = exactly as f64;
         // Of numbers of 64 bits that is less than 2^12.
         let rest = (exactly as i128 - apart as i128) as f64;
-        self.insert_entry(Entry { apart: Some(apart), rest, worst });
+        self.insert_entry(Entry {
+            apart: Some(apart),
+            rest,
+            worst,
+        });
     }
 
     fn insert_entry(&mut self, entry: Entry) {
         let full = self.entries.len() == self.room;
-        if full && self.entries.last().is_some_and(|last| last.order(&entry).is_le()) {
+        if full
+            && self
+                .entries
+                .last()
+                .is_some_and(|last| last.order(&entry).is_le())
+        {
             return;
         }
-        let place = self.entries.partition_point(|other| other.order(&entry).is_lt());
+        let place = self
+            .entries
+            .partition_point(|other| other.order(&entry).is_lt());
         self.entries.insert(place, entry);
         self.entries.truncate(self.room);
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        other.entries.iter().for_each(|entry| self.insert_entry(*entry));
+        other
+            .entries
+            .iter()
+            .for_each(|entry| self.insert_entry(*entry));
     }
 
     pub(crate) fn worst(&self) -> Option<Worst> {
@@ -91,7 +112,11 @@ impl Top {
     }
 
     pub(crate) fn first(self, wanted: usize) -> Vec<Worst> {
-        self.entries.into_iter().take(wanted).map(|entry| entry.worst).collect()
+        self.entries
+            .into_iter()
+            .take(wanted)
+            .map(|entry| entry.worst)
+            .collect()
     }
 }
 
@@ -100,26 +125,51 @@ mod tests {
     use super::*;
 
     fn worst(at: u64) -> Worst {
-        Worst { at, reference: 0.0, candidate: 0.0, imaginary: None, integers: [None; 2] }
+        Worst {
+            at,
+            reference: 0.0,
+            candidate: 0.0,
+            imaginary: None,
+            integers: [None; 2],
+        }
     }
 
     #[test]
     fn integers_are_worse_by_their_last_digit() {
         let mut top = Top::new(2);
-        for (at, apart) in [(0, 1 << 60), (1, (1 << 60) + 1), (2, (1 << 60) - 1), (3, (1 << 60) + 1)] {
+        for (at, apart) in [
+            (0, 1 << 60),
+            (1, (1 << 60) + 1),
+            (2, (1 << 60) - 1),
+            (3, (1 << 60) + 1),
+        ] {
             top.insert_integers(apart, worst(at));
         }
-        assert_eq!(top.first(4).iter().map(|w| w.at).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(
+            top.first(4).iter().map(|w| w.at).collect::<Vec<_>>(),
+            [1, 3]
+        );
     }
 
     #[test]
     fn the_first_of_equals_and_everything_not_finite_come_first() {
         let mut top = Top::new(4);
-        for (at, apart) in [(0, Some(1.0)), (1, Some(3.0)), (2, None), (3, Some(3.0)), (4, Some(2.0)), (5, None), (6, Some(3.0))] {
+        for (at, apart) in [
+            (0, Some(1.0)),
+            (1, Some(3.0)),
+            (2, None),
+            (3, Some(3.0)),
+            (4, Some(2.0)),
+            (5, None),
+            (6, Some(3.0)),
+        ] {
             top.insert(apart, worst(at));
         }
         assert_eq!(top.least(), 3.0);
         assert_eq!(top.worst(), Some(worst(2)));
-        assert_eq!(top.first(4).iter().map(|w| w.at).collect::<Vec<_>>(), [2, 5, 1, 3]);
+        assert_eq!(
+            top.first(4).iter().map(|w| w.at).collect::<Vec<_>>(),
+            [2, 5, 1, 3]
+        );
     }
 }

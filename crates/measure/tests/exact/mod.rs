@@ -65,7 +65,11 @@ impl Exact {
         let (mut sum, mut sum_abs) = (Sum::default(), Sum::default());
         // Squares are taken where they neither overflow nor vanish: divided by a power of two near the largest.
         let largest = finite.iter().fold(0.0f64, |most, x| most.max(x.abs()));
-        let exponent = if largest == 0.0 { 0 } else { largest.log2().floor() as i32 };
+        let exponent = if largest == 0.0 {
+            0
+        } else {
+            largest.log2().floor() as i32
+        };
         let scaled = |x: f64| x * 2f64.powi(-exponent / 2) * 2f64.powi(-exponent + exponent / 2);
         let unscaled = |x: f64| x * 2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2);
         let mut scaled_sum = Sum::default();

@@ -41,8 +41,13 @@ pub async fn list(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Jso
     with_session(app, id, |app, session| {
         let edits = app.store.edits(&session.id)?;
         let doc = |edit: crate::store::Logged| {
-            let label = serde_json::from_str::<Change>(&edit.document).map_or_else(|_| String::new(), |change| change.label().to_owned());
-            EditDoc { seq: edit.seq, label, undone: edit.undone }
+            let label = serde_json::from_str::<Change>(&edit.document)
+                .map_or_else(|_| String::new(), |change| change.label().to_owned());
+            EditDoc {
+                seq: edit.seq,
+                label,
+                undone: edit.undone,
+            }
         };
         Ok(Json(edits.into_iter().map(doc).collect()))
     })
@@ -52,7 +57,11 @@ pub async fn list(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Jso
 /// Change what is paired, how it lies, or the order it is shown in
 #[utoipa::path(post, path = "/api/v1/sessions/{session}/edits", tag = "edits", params(("session" = String, Path)), request_body = Edit,
     responses((status = 200, body = SessionDoc)))]
-pub async fn edit(State(app): State<Arc<App>>, At(id): At<String>, Body(edit): Body<Edit>) -> Answer<Json<SessionDoc>> {
+pub async fn edit(
+    State(app): State<Arc<App>>,
+    At(id): At<String>,
+    Body(edit): Body<Edit>,
+) -> Answer<Json<SessionDoc>> {
     with_session(app, id, move |app, session| {
         try_out(app, session, &edit)?;
         let anew = session.edit(app, &edit)?;
@@ -67,20 +76,44 @@ fn try_out(app: &App, session: &Session, edit: &Edit) -> Answer<()> {
         return Ok(());
     }
     let current = session.current(app)?;
-    let change = edit.change(&session.record(), current.as_ref().map(|current| &*current.report))?;
-    let Change::Settings { after, .. } = &change else { return Ok(()) };
+    let change = edit.change(
+        &session.record(),
+        current.as_ref().map(|current| &*current.report),
+    )?;
+    let Change::Settings { after, .. } = &change else {
+        return Ok(());
+    };
     let sources = session.sources(app)?;
-    let (left, right) = (Side::new(&*sources.reference.source), Side::new(&*sources.other().source));
+    let (left, right) = (
+        Side::new(&*sources.reference.source),
+        Side::new(&*sources.other().source),
+    );
     // Only what the user decided by hand: the other rules cannot fail on names.
-    let by_hand = Settings { rules: Vec::new(), ..(**after).clone() };
+    let by_hand = Settings {
+        rules: Vec::new(),
+        ..(**after).clone()
+    };
     engine::plan(&left, &right, &by_hand)?;
-    if let Edit::Layout { name, steps: Some(steps) } = edit
-        && let Some(pair) =
-            current.as_ref().and_then(|current| current.report.pairs.iter().find(|pair| pair.reference.all().first() == Some(name)))
+    if let Edit::Layout {
+        name,
+        steps: Some(steps),
+    } = edit
+        && let Some(pair) = current.as_ref().and_then(|current| {
+            current
+                .report
+                .pairs
+                .iter()
+                .find(|pair| pair.reference.all().first() == Some(name))
+        })
     {
-        let steps = twinscope_compare::layout::parse_steps(steps).map_err(|error| Problem::bad("bad_layout", error.to_string()))?;
-        let views =
-            |opened: &crate::sources::Opened, names: &[String]| names.iter().map(|name| opened.view(name)).collect::<Answer<Vec<_>>>();
+        let steps = twinscope_compare::layout::parse_steps(steps)
+            .map_err(|error| Problem::bad("bad_layout", error.to_string()))?;
+        let views = |opened: &crate::sources::Opened, names: &[String]| {
+            names
+                .iter()
+                .map(|name| opened.view(name))
+                .collect::<Answer<Vec<_>>>()
+        };
         twinscope_compare::layout::apply(
             &steps,
             &views(&sources.reference, pair.reference.all())?,
@@ -123,7 +156,10 @@ pub async fn redo(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Jso
 /// The settings of a session, defaults included
 #[utoipa::path(get, path = "/api/v1/sessions/{session}/settings", tag = "edits", params(("session" = String, Path)), responses((status = 200, body = Object)))]
 pub async fn settings(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Json<Settings>> {
-    with_session(app, id, |_, session| Ok(Json(session.record().settings.clone()))).await
+    with_session(app, id, |_, session| {
+        Ok(Json(session.record().settings.clone()))
+    })
+    .await
 }
 
 /// The same as the file that `--config` reads
@@ -138,33 +174,67 @@ pub async fn settings_toml(State(app): State<Arc<App>>, At(id): At<String>) -> A
 }
 
 fn file(text: String, kind: &'static str, name: &str) -> Response {
-    let disposition = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")).unwrap_or(HeaderValue::from_static("attachment"));
-    ([(header::CONTENT_TYPE, HeaderValue::from_static(kind)), (header::CONTENT_DISPOSITION, disposition)], text).into_response()
+    let disposition = HeaderValue::from_str(&format!("attachment; filename=\"{name}\""))
+        .unwrap_or(HeaderValue::from_static("attachment"));
+    (
+        [
+            (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
+            (header::CONTENT_DISPOSITION, disposition),
+        ],
+        text,
+    )
+        .into_response()
 }
 
 /// What is paired with what, as `--map` reads it
 #[utoipa::path(get, path = "/api/v1/sessions/{session}/map.json", tag = "edits", params(("session" = String, Path)),
     responses((status = 200, body = String, content_type = "application/json")))]
 pub async fn map_json(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Response> {
-    map(app, id, mapfile::MapFormat::Json, "application/json", "pairs.json").await
+    map(
+        app,
+        id,
+        mapfile::MapFormat::Json,
+        "application/json",
+        "pairs.json",
+    )
+    .await
 }
 
 /// The same as CSV
 #[utoipa::path(get, path = "/api/v1/sessions/{session}/map.csv", tag = "edits", params(("session" = String, Path)),
     responses((status = 200, body = String, content_type = "text/csv")))]
 pub async fn map_csv(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Response> {
-    map(app, id, mapfile::MapFormat::Csv, "text/csv; charset=utf-8", "pairs.csv").await
+    map(
+        app,
+        id,
+        mapfile::MapFormat::Csv,
+        "text/csv; charset=utf-8",
+        "pairs.csv",
+    )
+    .await
 }
 
-async fn map(app: Arc<App>, id: String, format: mapfile::MapFormat, kind: &'static str, name: &'static str) -> Answer<Response> {
+async fn map(
+    app: Arc<App>,
+    id: String,
+    format: mapfile::MapFormat,
+    kind: &'static str,
+    name: &'static str,
+) -> Answer<Response> {
     with_session(app, id, move |app, session| {
         let names = |names: &crate::document::Names| match names {
             crate::document::Names::One(name) => Names::One(name.clone()),
             crate::document::Names::Many(names) => Names::Many(names.clone()),
         };
         let report = session.compared(app)?.report;
-        let entries: Vec<MapEntry> =
-            report.pairs.iter().map(|pair| MapEntry { reference: names(&pair.reference), candidate: names(&pair.candidate) }).collect();
+        let entries: Vec<MapEntry> = report
+            .pairs
+            .iter()
+            .map(|pair| MapEntry {
+                reference: names(&pair.reference),
+                candidate: names(&pair.candidate),
+            })
+            .collect();
         Ok(file(mapfile::write(&entries, format), kind, name))
     })
     .await
@@ -200,21 +270,38 @@ pub struct PreviewDoc {
 /// What other rules, patterns or thresholds would pair
 #[utoipa::path(post, path = "/api/v1/sessions/{session}/preview", tag = "edits", params(("session" = String, Path)), request_body = PreviewRequest,
     responses((status = 200, body = PreviewDoc)))]
-pub async fn preview(State(app): State<Arc<App>>, At(id): At<String>, Body(request): Body<PreviewRequest>) -> Answer<Json<PreviewDoc>> {
+pub async fn preview(
+    State(app): State<Arc<App>>,
+    At(id): At<String>,
+    Body(request): Body<PreviewRequest>,
+) -> Answer<Json<PreviewDoc>> {
     with_session(app, id, move |app, session| {
         check(&request.settings, &session.record().settings.plugins)?;
         let sources = session.sources(app)?;
-        let candidate =
-            sources.candidate.as_ref().ok_or_else(|| Problem::conflict("one_source", "one source by itself has no pairs to preview"))?;
-        let (left, right) = (Side::new(&*sources.reference.source), Side::new(&*candidate.source));
-        let found = app.answers.install(|| engine::plan(&left, &right, &request.settings))?.pairing;
-        let names =
-            |side: &Side<'_>, items: &[usize]| -> Vec<String> { items.iter().map(|item| side.items()[*item].name.clone()).collect() };
+        let candidate = sources.candidate.as_ref().ok_or_else(|| {
+            Problem::conflict("one_source", "one source by itself has no pairs to preview")
+        })?;
+        let (left, right) = (
+            Side::new(&*sources.reference.source),
+            Side::new(&*candidate.source),
+        );
+        let found = app
+            .answers
+            .install(|| engine::plan(&left, &right, &request.settings))?
+            .pairing;
+        let names = |side: &Side<'_>, items: &[usize]| -> Vec<String> {
+            items
+                .iter()
+                .map(|item| side.items()[*item].name.clone())
+                .collect()
+        };
         let leftovers = |left: &[Left], side: &Side<'_>, other: &Side<'_>| -> Vec<Leftover> {
             left.iter()
                 .map(|leftover| Leftover {
                     name: side.items()[leftover.item].name.clone(),
-                    suggestion: leftover.suggestion.map(|item| other.items()[item].name.clone()),
+                    suggestion: leftover
+                        .suggestion
+                        .map(|item| other.items()[item].name.clone()),
                     score: leftover.score,
                 })
                 .collect()

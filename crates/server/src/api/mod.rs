@@ -30,8 +30,17 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "twinscope", description = "Everything the page does. Errors are problem documents (RFC 9457) with a stable `code`."),
-    components(schemas(crate::document::Report, crate::events::Event, crate::problem::Problem, window::WindowMeta, sessions::SessionDoc))
+    info(
+        title = "twinscope",
+        description = "Everything the page does. Errors are problem documents (RFC 9457) with a stable `code`."
+    ),
+    components(schemas(
+        crate::document::Report,
+        crate::events::Event,
+        crate::problem::Problem,
+        window::WindowMeta,
+        sessions::SessionDoc
+    ))
 )]
 struct Description;
 
@@ -90,24 +99,36 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 pub(crate) fn router(app: Arc<App>) -> Router {
     let (router, description) = described().split_for_parts();
     let text: Arc<str> = description.to_pretty_json().unwrap_or_default().into();
-    let document = move || async move { ([(axum::http::header::CONTENT_TYPE, "application/json")], text.to_string()) };
+    let document = move || async move {
+        (
+            [(axum::http::header::CONTENT_TYPE, "application/json")],
+            text.to_string(),
+        )
+    };
     router
         .route("/api/v1/openapi.json", axum::routing::get(document))
         .route(
             "/api/v1/{*rest}",
             axum::routing::any(|| async {
-                Problem::not_found("no_such_endpoint", "there is no such endpoint").hint("see /api/v1/openapi.json")
+                Problem::not_found("no_such_endpoint", "there is no such endpoint")
+                    .hint("see /api/v1/openapi.json")
             }),
         )
         .method_not_allowed_fallback(|| async {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this endpoint has no such method")
-                .hint("see /api/v1/openapi.json")
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                "this endpoint has no such method",
+            )
+            .hint("see /api/v1/openapi.json")
         })
         .with_state(app)
 }
 
 /// Reading may touch the disk: off the async threads, where a slow one holds up nobody.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Answer<T> + Send + 'static) -> Answer<T> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Answer<T> + Send + 'static,
+) -> Answer<T> {
     tokio::task::spawn_blocking(work).await?
 }
 
@@ -163,9 +184,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, state: &S) -> Answer<Self> {
         let bytes = raw_body(request, state).await?;
-        serde_json::from_slice(&bytes)
-            .map(Self)
-            .map_err(|error| Problem::bad("bad_json", format!("the body is not what is expected: {error}")))
+        serde_json::from_slice(&bytes).map(Self).map_err(|error| {
+            Problem::bad(
+                "bad_json",
+                format!("the body is not what is expected: {error}"),
+            )
+        })
     }
 }
 
@@ -179,7 +203,11 @@ pub(crate) async fn raw_body<S: Send + Sync>(request: Request, _: &S) -> Answer<
             "body_too_large",
             format!("the body is cut short or has more than {BODY} bytes"),
         )),
-        Err(_) => Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not arrive in a minute")),
+        Err(_) => Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "too_slow",
+            "the body did not arrive in a minute",
+        )),
     }
 }
 
@@ -189,6 +217,8 @@ pub(crate) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D
     match word.as_str() {
         "" | "1" | "true" => Ok(true),
         "0" | "false" => Ok(false),
-        _ => Err(serde::de::Error::custom(format!("`{word}` is neither 1 nor 0"))),
+        _ => Err(serde::de::Error::custom(format!(
+            "`{word}` is neither 1 nor 0"
+        ))),
     }
 }

@@ -53,7 +53,10 @@ pub struct OpenRequest {
 /// Open two sources to compare them, or one to explore it
 #[utoipa::path(post, path = "/api/v1/open", tag = "opening", request_body = OpenRequest,
     responses((status = 201, body = SessionDoc), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn open(State(app): State<Arc<App>>, Body(request): Body<OpenRequest>) -> Answer<(StatusCode, Json<SessionDoc>)> {
+pub async fn open(
+    State(app): State<Arc<App>>,
+    Body(request): Body<OpenRequest>,
+) -> Answer<(StatusCode, Json<SessionDoc>)> {
     blocking(move || {
         let session = open_session(&app, request)?;
         Ok((StatusCode::CREATED, Json(SessionDoc::of(&app, &session)?)))
@@ -65,27 +68,67 @@ fn open_session(app: &Arc<App>, request: OpenRequest) -> Answer<Arc<Session>> {
     let settings = request.settings.unwrap_or_default();
     edits::check(&settings, &[])?;
     let reference = locate(app, &request.reference)?;
-    let candidate = request.candidate.as_ref().map(|spec| locate(app, spec)).transpose()?;
-    begin(app, reference, candidate, settings, request.name, request.compare)
+    let candidate = request
+        .candidate
+        .as_ref()
+        .map(|spec| locate(app, spec))
+        .transpose()?;
+    begin(
+        app,
+        reference,
+        candidate,
+        settings,
+        request.name,
+        request.compare,
+    )
 }
 
 /// What the command line asks for: paths as they are, settings with programs too.
-pub fn open_paths(app: &Arc<App>, reference: &Path, candidate: Option<&Path>, settings: Settings) -> Answer<String> {
+pub fn open_paths(
+    app: &Arc<App>,
+    reference: &Path,
+    candidate: Option<&Path>,
+    settings: Settings,
+) -> Answer<String> {
     let record = |path: &Path| -> Answer<SourceRecord> {
-        let real = path.canonicalize().map_err(|source| twinscope_formats::OpenError::Io { path: path.to_owned(), source })?;
-        Ok(SourceRecord { name: path.display().to_string(), fingerprint: Some(fingerprint(&real)?), path: real, upload: None })
+        let real = path
+            .canonicalize()
+            .map_err(|source| twinscope_formats::OpenError::Io {
+                path: path.to_owned(),
+                source,
+            })?;
+        Ok(SourceRecord {
+            name: path.display().to_string(),
+            fingerprint: Some(fingerprint(&real)?),
+            path: real,
+            upload: None,
+        })
     };
     let candidate = candidate.map(record).transpose()?;
-    Ok(begin(app, record(reference)?, candidate, settings, None, None)?.id.clone())
+    Ok(
+        begin(app, record(reference)?, candidate, settings, None, None)?
+            .id
+            .clone(),
+    )
 }
 
 fn locate(app: &App, spec: &SourceSpec) -> Answer<SourceRecord> {
     let (path, name) = match (&spec.path, &spec.upload) {
         (Some(path), None) => (app.config.roots.allowed(path)?, path.trim().to_owned()),
         (None, Some(upload)) => app.uploads.source(upload)?,
-        _ => return Err(Problem::bad("bad_source", "a source is a path or an upload: one of them")),
+        _ => {
+            return Err(Problem::bad(
+                "bad_source",
+                "a source is a path or an upload: one of them",
+            ));
+        }
     };
-    Ok(SourceRecord { fingerprint: Some(fingerprint(&path)?), path, name, upload: spec.upload.clone() })
+    Ok(SourceRecord {
+        fingerprint: Some(fingerprint(&path)?),
+        path,
+        name,
+        upload: spec.upload.clone(),
+    })
 }
 
 /// Both are opened before there is a session: an unreadable file is an answer, not a failed session.
@@ -101,18 +144,34 @@ fn begin(
         let opened = Opened::open(source, &app.config.opening)?;
         let listing = opened.source.listing();
         if listing.tensors.is_empty() && listing.values.is_empty() {
-            let why = listing.skipped.first().map_or_else(String::new, |skipped| format!(": {}", skipped.reason));
-            return Err(Problem::unprocessable("no_tensors", format!("`{}` holds no tensor{why}", source.name)));
+            let why = listing
+                .skipped
+                .first()
+                .map_or_else(String::new, |skipped| format!(": {}", skipped.reason));
+            return Err(Problem::unprocessable(
+                "no_tensors",
+                format!("`{}` holds no tensor{why}", source.name),
+            ));
         }
     }
-    let last = |source: &SourceRecord| source.name.trim_end_matches('/').rsplit('/').next().unwrap_or(&source.name).to_owned();
+    let last = |source: &SourceRecord| {
+        source
+            .name
+            .trim_end_matches('/')
+            .rsplit('/')
+            .next()
+            .unwrap_or(&source.name)
+            .to_owned()
+    };
     let called = match &candidate {
         Some(candidate) => format!("{} / {}", last(&reference), last(candidate)),
         None => last(&reference),
     };
     let compare = compare.unwrap_or(candidate.is_some());
     let record = Record {
-        name: name.filter(|name| !name.trim().is_empty()).unwrap_or(called),
+        name: name
+            .filter(|name| !name.trim().is_empty())
+            .unwrap_or(called),
         notes: String::new(),
         created: now(),
         updated: now(),
@@ -138,7 +197,10 @@ fn begin(
 /// Read an exported report (JSON, or the HTML file it is in) without its data
 #[utoipa::path(post, path = "/api/v1/import", tag = "opening", request_body(content = String, content_type = "application/octet-stream"),
     responses((status = 201, body = SessionDoc), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
-pub async fn import(State(app): State<Arc<App>>, request: Request) -> Answer<(StatusCode, Json<SessionDoc>)> {
+pub async fn import(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Answer<(StatusCode, Json<SessionDoc>)> {
     let bytes = raw_body(request, &app).await?;
     blocking(move || {
         let session = import_report(&app, &bytes)?;
@@ -149,21 +211,27 @@ pub async fn import(State(app): State<Arc<App>>, request: Request) -> Answer<(St
 
 fn import_report(app: &App, bytes: &[u8]) -> Answer<Arc<Session>> {
     let wrong = |detail: String| {
-        Problem::unprocessable("not_a_report", detail)
-            .hint("a report is what `twinscope diff --json` prints, or the page exports as JSON or HTML")
+        Problem::unprocessable("not_a_report", detail).hint(
+            "a report is what `twinscope diff --json` prints, or the page exports as JSON or HTML",
+        )
     };
     let text = std::str::from_utf8(bytes).map_err(|_| wrong("this is not text".to_owned()))?;
     let text = text.trim_start_matches('\u{feff}').trim_start();
     let embedded;
     let json = if text.starts_with('<') {
-        embedded = html::report_in(text).ok_or_else(|| wrong("this HTML file holds no report".to_owned()))?;
+        embedded = html::report_in(text)
+            .ok_or_else(|| wrong("this HTML file holds no report".to_owned()))?;
         embedded.as_str()
     } else {
         text
     };
-    let report: Report = serde_json::from_str(json).map_err(|error| wrong(format!("this is no report: {error}")))?;
+    let report: Report =
+        serde_json::from_str(json).map_err(|error| wrong(format!("this is no report: {error}")))?;
     if report.schema != SCHEMA {
-        return Err(wrong(format!("this report has schema {}, readable is {SCHEMA}", report.schema)));
+        return Err(wrong(format!(
+            "this report has schema {}, readable is {SCHEMA}",
+            report.schema
+        )));
     }
     let record = Record {
         name: format!("{} / {}", report.reference, report.candidate),
@@ -182,8 +250,14 @@ fn import_report(app: &App, bytes: &[u8]) -> Answer<Arc<Session>> {
     };
     let (document, updated) = (serde_json::to_string(&record)?, record.updated);
     let session = Arc::new(Session::new(random_id(16)?, record));
-    app.store.save_report(&session.id, &document, updated, Some(json))?;
-    session.set_current(Current { revision: 1, provisional: false, report: Arc::new(report), measured: Arc::default() });
+    app.store
+        .save_report(&session.id, &document, updated, Some(json))?;
+    session.set_current(Current {
+        revision: 1,
+        provisional: false,
+        report: Arc::new(report),
+        measured: Arc::default(),
+    });
     app.insert(session.clone());
     Ok(session)
 }

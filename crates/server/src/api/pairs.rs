@@ -43,7 +43,12 @@ pub async fn list(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Jso
         let order = session.record().order.clone();
         let report = &current.report;
         let measured = |nth: usize| current.measured.get(nth).copied().unwrap_or(true);
-        let rows = report.pairs.iter().enumerate().map(|(nth, pair)| Row::of(nth, pair, measured(nth))).collect();
+        let rows = report
+            .pairs
+            .iter()
+            .enumerate()
+            .map(|(nth, pair)| Row::of(nth, pair, measured(nth)))
+            .collect();
         Ok(Json(PairsDoc {
             revision: current.revision,
             provisional: current.provisional,
@@ -102,34 +107,76 @@ pub struct PairDoc {
 /// Everything about one pair
 #[utoipa::path(get, path = "/api/v1/sessions/{session}/pairs/{pair}", tag = "pairs",
     params(("session" = String, Path), ("pair" = usize, Path), Asked), responses((status = 200, body = PairDoc)))]
-pub async fn get(State(app): State<Arc<App>>, At((id, nth)): At<(String, usize)>, Ask(asked): Ask<Asked>) -> Answer<Json<PairDoc>> {
+pub async fn get(
+    State(app): State<Arc<App>>,
+    At((id, nth)): At<(String, usize)>,
+    Ask(asked): Ask<Asked>,
+) -> Answer<Json<PairDoc>> {
     with_session(app, id, move |app, session| {
         let (current, pair) = session.pair(app, nth, asked.revision)?;
         // Without its data a report can still be read.
         let sources = session.sources(app).ok();
-        let originals = |opened: Option<&crate::sources::Opened>, names: &[String]| -> Vec<OriginalDoc> {
-            let Some(opened) = opened else { return Vec::new() };
-            names.iter().filter_map(|name| original(opened, name)).collect()
-        };
-        let reference_tensors = originals(sources.as_ref().map(|sources| &sources.reference), pair.reference.all());
-        let candidate_tensors = originals(sources.as_ref().map(|sources| sources.other()), pair.candidate.all());
-        let dims = reference_tensors.first().and_then(|tensor| Some(tensor.meta.as_ref()?.get("dims")?.as_str()?.to_owned()));
-        let glob = pair.reference.all().first().map(|name| globset::escape(name));
+        let originals =
+            |opened: Option<&crate::sources::Opened>, names: &[String]| -> Vec<OriginalDoc> {
+                let Some(opened) = opened else {
+                    return Vec::new();
+                };
+                names
+                    .iter()
+                    .filter_map(|name| original(opened, name))
+                    .collect()
+            };
+        let reference_tensors = originals(
+            sources.as_ref().map(|sources| &sources.reference),
+            pair.reference.all(),
+        );
+        let candidate_tensors = originals(
+            sources.as_ref().map(|sources| sources.other()),
+            pair.candidate.all(),
+        );
+        let dims = reference_tensors
+            .first()
+            .and_then(|tensor| Some(tensor.meta.as_ref()?.get("dims")?.as_str()?.to_owned()));
+        let glob = pair
+            .reference
+            .all()
+            .first()
+            .map(|name| globset::escape(name));
         let layouts = session.record().settings.layouts.clone();
-        let layout_override = layouts.into_iter().find(|layout| Some(&layout.name) == glob.as_ref()).map(|layout| layout.steps);
-        Ok(Json(PairDoc { revision: current.revision, key: pair.key(), pair, reference_tensors, candidate_tensors, layout_override, dims }))
+        let layout_override = layouts
+            .into_iter()
+            .find(|layout| Some(&layout.name) == glob.as_ref())
+            .map(|layout| layout.steps);
+        Ok(Json(PairDoc {
+            revision: current.revision,
+            key: pair.key(),
+            pair,
+            reference_tensors,
+            candidate_tensors,
+            layout_override,
+            dims,
+        }))
     })
     .await
 }
 
 fn original(opened: &crate::sources::Opened, name: &str) -> Option<OriginalDoc> {
-    match opened.source.listing().tensors.iter().find(|tensor| tensor.name == name) {
+    match opened
+        .source
+        .listing()
+        .tensors
+        .iter()
+        .find(|tensor| tensor.name == name)
+    {
         Some(tensor) => Some(OriginalDoc {
             name: tensor.name.clone(),
             dtype: tensor.dtype.to_string(),
             shape: tensor.shape.dims().to_vec(),
             bytes: tensor.bytes,
-            meta: tensor.meta.as_ref().map(|meta| serde_json::Value::Object((**meta).clone())),
+            meta: tensor
+                .meta
+                .as_ref()
+                .map(|meta| serde_json::Value::Object((**meta).clone())),
         }),
         // A Python number beside the tensors.
         None => opened.view(name).ok().map(|view| OriginalDoc {
@@ -165,7 +212,11 @@ const ENTRIES: usize = 4096;
 /// Which token, head or channel differs: error along each axis
 #[utoipa::path(get, path = "/api/v1/sessions/{session}/pairs/{pair}/profile", tag = "pairs",
     params(("session" = String, Path), ("pair" = usize, Path), Shown), responses((status = 200, body = ProfilesDoc)))]
-pub async fn profile(State(app): State<Arc<App>>, At((id, nth)): At<(String, usize)>, Ask(shown): Ask<Shown>) -> Answer<Json<ProfilesDoc>> {
+pub async fn profile(
+    State(app): State<Arc<App>>,
+    At((id, nth)): At<(String, usize)>,
+    Ask(shown): Ask<Shown>,
+) -> Answer<Json<ProfilesDoc>> {
     with_session(app, id, move |app, session| {
         let sides = sides(app, session, &Subject::Pair(nth), &shown)?;
         let (Some(reference), Some(candidate)) = (&sides.reference, &sides.candidate) else {
@@ -174,12 +225,24 @@ pub async fn profile(State(app): State<Arc<App>>, At((id, nth)): At<(String, usi
         if reference.shape() != candidate.shape() {
             return Err(Problem::unprocessable(
                 "unequal_shapes",
-                format!("{} and {} are not lined up", reference.shape(), candidate.shape()),
+                format!(
+                    "{} and {} are not lined up",
+                    reference.shape(),
+                    candidate.shape()
+                ),
             ));
         }
-        let options = Options { profiles: Profiling::Whole, top: 1, tolerance: None };
-        let measured = app.answers.install(|| totals(&**reference, &**candidate, &options))?;
-        Ok(Json(ProfilesDoc { profiles: measured.profiles.iter().map(ProfileDoc::of).collect() }))
+        let options = Options {
+            profiles: Profiling::Whole,
+            top: 1,
+            tolerance: None,
+        };
+        let measured = app
+            .answers
+            .install(|| totals(&**reference, &**candidate, &options))?;
+        Ok(Json(ProfilesDoc {
+            profiles: measured.profiles.iter().map(ProfileDoc::of).collect(),
+        }))
     })
     .await
 }
@@ -193,16 +256,33 @@ impl ProfileDoc {
             let (error, energy): (f64, f64) = (error.iter().sum(), energy.iter().sum());
             match energy > 0.0 {
                 true => Some(Number((error / energy).sqrt())),
-                false => differing.iter().all(|count| *count == 0).then_some(Number(0.0)),
+                false => differing
+                    .iter()
+                    .all(|count| *count == 0)
+                    .then_some(Number(0.0)),
             }
         };
         Self {
             axis: profile.axis,
             size: size as u64,
             step: step as u64,
-            rel_l2: profile.error.chunks(step).zip(profile.energy.chunks(step)).zip(profile.differing.chunks(step)).map(relative).collect(),
-            max_abs: profile.max_abs.chunks(step).map(|part| Number(part.iter().copied().fold(0.0, f64::max))).collect(),
-            differing: profile.differing.chunks(step).map(|part| part.iter().sum()).collect(),
+            rel_l2: profile
+                .error
+                .chunks(step)
+                .zip(profile.energy.chunks(step))
+                .zip(profile.differing.chunks(step))
+                .map(relative)
+                .collect(),
+            max_abs: profile
+                .max_abs
+                .chunks(step)
+                .map(|part| Number(part.iter().copied().fold(0.0, f64::max)))
+                .collect(),
+            differing: profile
+                .differing
+                .chunks(step)
+                .map(|part| part.iter().sum())
+                .collect(),
         }
     }
 }
@@ -235,7 +315,10 @@ pub async fn layouts(
     with_session(app, id, move |app, session| {
         let (_, pair) = session.pair(app, nth, asked.revision)?;
         let sources = session.sources(app)?;
-        let (left, right) = (sources.reference.view(&pair.reference.all()[0])?, sources.other().view(&pair.candidate.all()[0])?);
+        let (left, right) = (
+            sources.reference.view(&pair.reference.all()[0])?,
+            sources.other().view(&pair.candidate.all()[0])?,
+        );
         if pair.reference.all().len() > 1 || pair.candidate.all().len() > 1 {
             return Ok(Json(Vec::new()));
         }
@@ -251,28 +334,62 @@ pub async fn layouts(
     .await
 }
 
-fn suggested(app: &App, text: &str, left: &View, right: &View, now: Option<&[layout::Step]>) -> Option<LayoutDoc> {
-    let steps = if text.is_empty() { Vec::new() } else { layout::parse_steps(text).ok()? };
+fn suggested(
+    app: &App,
+    text: &str,
+    left: &View,
+    right: &View,
+    now: Option<&[layout::Step]>,
+) -> Option<LayoutDoc> {
+    let steps = if text.is_empty() {
+        Vec::new()
+    } else {
+        layout::parse_steps(text).ok()?
+    };
     let one = std::slice::from_ref;
     let aligned = layout::apply(&steps, one(left), one(right)).ok()?;
-    let options = Options { profiles: Profiling::Off, top: 1, tolerance: None };
+    let options = Options {
+        profiles: Profiling::Off,
+        top: 1,
+        tolerance: None,
+    };
     let small = aligned.reference.len() <= MEASURED;
     let rel_l2 = if small {
-        app.answers.install(|| totals(&*aligned.reference, &*aligned.candidate, &options)).ok()?.rel_l2.map(Number)
+        app.answers
+            .install(|| totals(&*aligned.reference, &*aligned.candidate, &options))
+            .ok()?
+            .rel_l2
+            .map(Number)
     } else {
         None
     };
-    Some(LayoutDoc { steps: text.to_owned(), text: aligned.layout.text, rel_l2, current: now == Some(&steps[..]) })
+    Some(LayoutDoc {
+        steps: text.to_owned(),
+        text: aligned.layout.text,
+        rel_l2,
+        current: now == Some(&steps[..]),
+    })
 }
 
 /// Steps from one shape to another that drop and add dimensions of one element and permute the others; and both as one row.
 fn ways(from: &[u64], to: &[u64]) -> Vec<String> {
-    let real = |dims: &[u64]| -> Vec<u64> { dims.iter().copied().filter(|dim| *dim != 1).collect() };
+    let real =
+        |dims: &[u64]| -> Vec<u64> { dims.iter().copied().filter(|dim| *dim != 1).collect() };
     let (source, target) = (real(from), real(to));
     let mut ways = Vec::new();
-    let drops: Vec<String> =
-        from.iter().enumerate().rev().filter(|(_, dim)| **dim == 1).map(|(axis, _)| format!("squeeze({axis})")).collect();
-    let adds: Vec<String> = to.iter().enumerate().filter(|(_, dim)| **dim == 1).map(|(axis, _)| format!("unsqueeze({axis})")).collect();
+    let drops: Vec<String> = from
+        .iter()
+        .enumerate()
+        .rev()
+        .filter(|(_, dim)| **dim == 1)
+        .map(|(axis, _)| format!("squeeze({axis})"))
+        .collect();
+    let adds: Vec<String> = to
+        .iter()
+        .enumerate()
+        .filter(|(_, dim)| **dim == 1)
+        .map(|(axis, _)| format!("unsqueeze({axis})"))
+        .collect();
     if from == to {
         ways.push(String::new());
     }
@@ -280,7 +397,12 @@ fn ways(from: &[u64], to: &[u64]) -> Vec<String> {
         let straight = order.iter().enumerate().all(|(at, axis)| at == *axis);
         let listed: Vec<String> = order.iter().map(usize::to_string).collect();
         let permute = (!straight).then(|| format!("permute({})", listed.join(",")));
-        let steps: Vec<String> = drops.iter().cloned().chain(permute).chain(adds.iter().cloned()).collect();
+        let steps: Vec<String> = drops
+            .iter()
+            .cloned()
+            .chain(permute)
+            .chain(adds.iter().cloned())
+            .collect();
         if !(straight && from == to) {
             ways.push(steps.join(" "));
         }
@@ -318,7 +440,10 @@ mod tests {
 
     #[test]
     fn ways_drop_permute_and_add() {
-        assert_eq!(ways(&[1, 8, 76, 64], &[76, 8, 64]), ["squeeze(0) permute(1,0,2)", "flatten"]);
+        assert_eq!(
+            ways(&[1, 8, 76, 64], &[76, 8, 64]),
+            ["squeeze(0) permute(1,0,2)", "flatten"]
+        );
         assert_eq!(ways(&[4, 4], &[4, 4]), ["", "permute(1,0)", "flatten"]);
         assert_eq!(ways(&[2, 3], &[5]), ["flatten"]);
     }
@@ -333,7 +458,10 @@ mod tests {
             differing: vec![1; 10_000],
         };
         let doc = ProfileDoc::of(&profile);
-        assert_eq!((doc.step, doc.max_abs.len(), doc.max_abs[0], doc.rel_l2[7]), (3, 3334, Number(2.0), Some(Number(0.5))));
+        assert_eq!(
+            (doc.step, doc.max_abs.len(), doc.max_abs[0], doc.rel_l2[7]),
+            (3, 3334, Number(2.0), Some(Number(0.5)))
+        );
         assert_eq!(doc.differing.iter().sum::<u64>(), 10_000);
     }
 }

@@ -39,7 +39,11 @@ pub async fn server(State(app): State<Arc<App>>) -> Answer<Json<ServerDoc>> {
             free_bytes: crate::uploads::free_bytes(&app.config.state)?,
             state: app.config.state.display().to_string(),
             comparisons: app.config.comparisons,
-            rules: twinscope_compare::Settings::default().rules.iter().map(|rule| rule.name().to_owned()).collect(),
+            rules: twinscope_compare::Settings::default()
+                .rules
+                .iter()
+                .map(|rule| rule.name().to_owned())
+                .collect(),
             session: app.first(),
         }))
     })
@@ -56,6 +60,9 @@ pub struct Typed {
 
 /// What a typed path may go on with
 #[utoipa::path(get, path = "/api/v1/paths", tag = "opening", params(Typed), responses((status = 200, body = Vec<Completion>)))]
-pub async fn complete(State(app): State<Arc<App>>, Ask(query): Ask<Typed>) -> Answer<Json<Vec<Completion>>> {
+pub async fn complete(
+    State(app): State<Arc<App>>,
+    Ask(query): Ask<Typed>,
+) -> Answer<Json<Vec<Completion>>> {
     blocking(move || Ok(Json(app.config.roots.complete(&query.typed)?))).await
 }

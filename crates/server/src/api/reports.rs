@@ -26,14 +26,18 @@ fn text(app: &App, session: &Session) -> Answer<String> {
     }
     if current.provisional {
         return Err(
-            Problem::conflict("not_done", "the comparison is not done yet").hint("wait for it, or cancel it: what is known then stays")
+            Problem::conflict("not_done", "the comparison is not done yet")
+                .hint("wait for it, or cancel it: what is known then stays"),
         );
     }
     Ok(serde_json::to_string(&*current.report)?)
 }
 
 fn file(text: String, kind: &'static str, name: &'static str) -> Response {
-    let headers = [(header::CONTENT_TYPE, HeaderValue::from_static(kind)), (header::CONTENT_DISPOSITION, HeaderValue::from_static(name))];
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (header::CONTENT_DISPOSITION, HeaderValue::from_static(name)),
+    ];
     (headers, text).into_response()
 }
 
@@ -41,7 +45,14 @@ fn file(text: String, kind: &'static str, name: &'static str) -> Response {
 #[utoipa::path(get, path = "/api/v1/sessions/{session}/report.json", tag = "reports", params(("session" = String, Path)),
     responses((status = 200, body = crate::document::Report)))]
 pub async fn json(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Response> {
-    with_session(app, id, |app, session| Ok(file(text(app, session)?, "application/json", "attachment; filename=\"report.json\""))).await
+    with_session(app, id, |app, session| {
+        Ok(file(
+            text(app, session)?,
+            "application/json",
+            "attachment; filename=\"report.json\"",
+        ))
+    })
+    .await
 }
 
 /// One line for each pair
@@ -50,7 +61,11 @@ pub async fn json(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Res
 pub async fn csv(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Response> {
     with_session(app, id, |app, session| {
         let current = session.compared(app)?;
-        Ok(file(table::csv(&current.report), "text/csv; charset=utf-8", "attachment; filename=\"report.csv\""))
+        Ok(file(
+            table::csv(&current.report),
+            "text/csv; charset=utf-8",
+            "attachment; filename=\"report.csv\"",
+        ))
     })
     .await
 }
@@ -61,7 +76,11 @@ pub async fn csv(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Resp
 pub async fn html(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Response> {
     with_session(app, id, |app, session| {
         let page = html::report_page(&text(app, session)?)?;
-        Ok(file(page, "text/html; charset=utf-8", "attachment; filename=\"report.html\""))
+        Ok(file(
+            page,
+            "text/html; charset=utf-8",
+            "attachment; filename=\"report.html\"",
+        ))
     })
     .await
 }

@@ -96,7 +96,8 @@ impl SessionRow {
     pub fn of(app: &App, session: &Session) -> Self {
         let progress = session.progress();
         let record = session.record();
-        let name = |source: &Option<SourceRecord>| source.as_ref().map(|source| source.name.clone());
+        let name =
+            |source: &Option<SourceRecord>| source.as_ref().map(|source| source.name.clone());
         Self {
             session: session.id.clone(),
             name: record.name.clone(),
@@ -107,7 +108,11 @@ impl SessionRow {
             candidate: name(&record.candidate),
             state: record.state,
             headline: record.headline.clone(),
-            upload_bytes: record.uploads().iter().map(|upload| app.uploads.size(upload)).sum(),
+            upload_bytes: record
+                .uploads()
+                .iter()
+                .map(|upload| app.uploads.size(upload))
+                .sum(),
             imported: record.is_imported(),
             progress,
         }
@@ -119,7 +124,11 @@ impl SessionDoc {
         let row = SessionRow::of(app, session);
         let record = session.record().clone();
         // A source that cannot be opened is a fact about it, not the end of the session.
-        let sources = if record.is_imported() { None } else { Some(session.sources(app)) };
+        let sources = if record.is_imported() {
+            None
+        } else {
+            Some(session.sources(app))
+        };
         let opened = |candidate: bool| match &sources {
             Some(Ok(sources)) if candidate => Ok(sources.candidate.as_ref()),
             Some(Ok(sources)) => Ok(Some(&sources.reference)),
@@ -127,7 +136,11 @@ impl SessionDoc {
             None => Ok(None),
         };
         let edits = app.store.edits(&session.id)?;
-        let label = |document: &String| serde_json::from_str::<crate::edits::Change>(document).ok().map(|change| change.label().to_owned());
+        let label = |document: &String| {
+            serde_json::from_str::<crate::edits::Change>(document)
+                .ok()
+                .map(|change| change.label().to_owned())
+        };
         Ok(Self {
             revision: record.revision,
             problem: record.problem.clone(),
@@ -137,11 +150,24 @@ impl SessionDoc {
                 (_, Some(_)) => "compare",
             }
             .to_owned(),
-            reference_source: record.reference.as_ref().map(|source| SourceDoc::of(app, source, opened(false))),
-            candidate_source: record.candidate.as_ref().map(|source| SourceDoc::of(app, source, opened(true))),
+            reference_source: record
+                .reference
+                .as_ref()
+                .map(|source| SourceDoc::of(app, source, opened(false))),
+            candidate_source: record
+                .candidate
+                .as_ref()
+                .map(|source| SourceDoc::of(app, source, opened(true))),
             pinned: record.order.is_some(),
-            undo: edits.iter().rev().find(|edit| !edit.undone).and_then(|edit| label(&edit.document)),
-            redo: edits.iter().find(|edit| edit.undone).and_then(|edit| label(&edit.document)),
+            undo: edits
+                .iter()
+                .rev()
+                .find(|edit| !edit.undone)
+                .and_then(|edit| label(&edit.document)),
+            redo: edits
+                .iter()
+                .find(|edit| edit.undone)
+                .and_then(|edit| label(&edit.document)),
             command: command(&record.reference, &record.candidate),
             settings: record.settings,
             row,
@@ -168,12 +194,21 @@ impl SourceDoc {
             name: source.name.clone(),
             path: source.path.display().to_string(),
             upload: source.upload.clone(),
-            upload_bytes: source.upload.as_ref().map(|upload| app.uploads.size(upload)),
+            upload_bytes: source
+                .upload
+                .as_ref()
+                .map(|upload| app.uploads.size(upload)),
             changed: opened.is_some_and(|opened| opened.changed),
             problem,
             format: listing.map(|listing| listing.format.to_owned()),
             tensors: listing.map(|listing| listing.tensors.len()),
-            bytes: listing.map(|listing| listing.tensors.iter().filter_map(|tensor| tensor.bytes).sum()),
+            bytes: listing.map(|listing| {
+                listing
+                    .tensors
+                    .iter()
+                    .filter_map(|tensor| tensor.bytes)
+                    .sum()
+            }),
             skipped: listing.map_or(0, |listing| listing.skipped.len()),
             findings: findings.unwrap_or_default(),
         }
@@ -184,8 +219,14 @@ impl SourceDoc {
 fn command(reference: &Option<SourceRecord>, candidate: &Option<SourceRecord>) -> Option<String> {
     let quoted = |source: &SourceRecord| {
         let path = source.path.display().to_string();
-        let plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+=:@%".contains(c));
-        if plain { path } else { format!("'{}'", path.replace('\'', "'\\''")) }
+        let plain = path
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "/._-+=:@%".contains(c));
+        if plain {
+            path
+        } else {
+            format!("'{}'", path.replace('\'', "'\\''"))
+        }
     };
     let reference = quoted(reference.as_ref()?);
     Some(match candidate {
@@ -197,14 +238,25 @@ fn command(reference: &Option<SourceRecord>, candidate: &Option<SourceRecord>) -
 /// Every session, the latest first
 #[utoipa::path(get, path = "/api/v1/sessions", tag = "sessions", responses((status = 200, body = Vec<SessionRow>)))]
 pub async fn list(State(app): State<Arc<App>>) -> Answer<Json<Vec<SessionRow>>> {
-    blocking(move || Ok(Json(app.sessions().iter().map(|session| SessionRow::of(&app, session)).collect()))).await
+    blocking(move || {
+        Ok(Json(
+            app.sessions()
+                .iter()
+                .map(|session| SessionRow::of(&app, session))
+                .collect(),
+        ))
+    })
+    .await
 }
 
 /// One session: its headline, its sources, what can be undone
 #[utoipa::path(get, path = "/api/v1/sessions/{session}", tag = "sessions", params(("session" = String, Path)),
     responses((status = 200, body = SessionDoc), (status = 404, body = Problem, content_type = "application/problem+json")))]
 pub async fn get(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Json<SessionDoc>> {
-    with_session(app, id, |app, session| Ok(Json(SessionDoc::of(app, session)?))).await
+    with_session(app, id, |app, session| {
+        Ok(Json(SessionDoc::of(app, session)?))
+    })
+    .await
 }
 
 /// What is to change; what is left out stays.
@@ -220,16 +272,29 @@ pub struct SessionChange {
 /// Rename a session, or write notes
 #[utoipa::path(patch, path = "/api/v1/sessions/{session}", tag = "sessions", params(("session" = String, Path)), request_body = SessionChange,
     responses((status = 200, body = SessionDoc)))]
-pub async fn change(State(app): State<Arc<App>>, At(id): At<String>, Body(change): Body<SessionChange>) -> Answer<Json<SessionDoc>> {
+pub async fn change(
+    State(app): State<Arc<App>>,
+    At(id): At<String>,
+    Body(change): Body<SessionChange>,
+) -> Answer<Json<SessionDoc>> {
     with_session(app, id, move |app, session| {
-        if change.name.as_ref().is_some_and(|name| name.trim().is_empty() || name.len() > 1000) {
+        if change
+            .name
+            .as_ref()
+            .is_some_and(|name| name.trim().is_empty() || name.len() > 1000)
+        {
             return Err(Problem::bad("bad_name", "a name has 1 to 1000 bytes"));
         }
         session.update(app, |record| {
             record.name = change.name.unwrap_or_else(|| record.name.clone());
             record.notes = change.notes.unwrap_or_else(|| record.notes.clone());
         })?;
-        app.events.push(&session.id, What::Changed { revision: session.record().revision });
+        app.events.push(
+            &session.id,
+            What::Changed {
+                revision: session.record().revision,
+            },
+        );
         Ok(Json(SessionDoc::of(app, session)?))
     })
     .await
@@ -245,7 +310,10 @@ pub async fn delete(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<S
 /// Compare, again or for the first time; of one source every tensor with every other
 #[utoipa::path(post, path = "/api/v1/sessions/{session}/comparison", tag = "sessions", params(("session" = String, Path)),
     responses((status = 202, body = SessionDoc)))]
-pub async fn compare(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<(StatusCode, Json<SessionDoc>)> {
+pub async fn compare(
+    State(app): State<Arc<App>>,
+    At(id): At<String>,
+) -> Answer<(StatusCode, Json<SessionDoc>)> {
     with_session(app, id, |app, session| {
         comparison::start(app, session)?;
         Ok((StatusCode::ACCEPTED, Json(SessionDoc::of(app, session)?)))

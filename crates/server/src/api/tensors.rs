@@ -59,20 +59,27 @@ pub struct TensorsDoc {
 fn side_of(sources: &Sources, side: SideName) -> Answer<&Opened> {
     match side {
         SideName::Reference => Ok(&sources.reference),
-        SideName::Candidate => {
-            sources.candidate.as_ref().ok_or_else(|| Problem::not_found("no_such_side", "this session has one source, the reference"))
-        }
+        SideName::Candidate => sources.candidate.as_ref().ok_or_else(|| {
+            Problem::not_found("no_such_side", "this session has one source, the reference")
+        }),
     }
 }
 
 /// Every tensor of a source, in execution order
 #[utoipa::path(get, path = "/api/v1/sessions/{session}/sources/{side}/tensors", tag = "sources",
     params(("session" = String, Path), ("side" = SideName, Path)), responses((status = 200, body = TensorsDoc)))]
-pub async fn list(State(app): State<Arc<App>>, At((id, side)): At<(String, SideName)>) -> Answer<Json<TensorsDoc>> {
+pub async fn list(
+    State(app): State<Arc<App>>,
+    At((id, side)): At<(String, SideName)>,
+) -> Answer<Json<TensorsDoc>> {
     with_session(app, id, move |app, session| {
         let sources = session.sources(app)?;
         let listing = side_of(&sources, side)?.source.listing();
-        let word = if side == SideName::Reference { "reference" } else { "candidate" };
+        let word = if side == SideName::Reference {
+            "reference"
+        } else {
+            "candidate"
+        };
         Ok(Json(TensorsDoc {
             source: listing.source.clone(),
             format: listing.format.to_owned(),
@@ -87,13 +94,20 @@ pub async fn list(State(app): State<Arc<App>>, At((id, side)): At<(String, SideN
                     shape: tensor.shape.dims().to_vec(),
                     bytes: tensor.bytes,
                     order: at,
-                    meta: tensor.meta.as_ref().map(|meta| serde_json::Value::Object((**meta).clone())),
+                    meta: tensor
+                        .meta
+                        .as_ref()
+                        .map(|meta| serde_json::Value::Object((**meta).clone())),
                 })
                 .collect(),
             values: listing
                 .values
                 .iter()
-                .map(|value| ValueRow { name: value.name.clone(), r#type: value.value.kind().to_owned(), text: plain(&value.value) })
+                .map(|value| ValueRow {
+                    name: value.name.clone(),
+                    r#type: value.value.kind().to_owned(),
+                    text: plain(&value.value),
+                })
                 .collect(),
             skipped: listing
                 .skipped
@@ -125,7 +139,11 @@ fn plain(value: &twinscope_tensor::Plain) -> String {
         Plain::Bool(yes) => if *yes { "True" } else { "False" }.to_owned(),
         Plain::Int(digits) => digits.clone(),
         Plain::Float(x) => Value::Float(twinscope_tensor::Float::F64(*x)).to_string(),
-        Plain::Complex(re, im) => Value::Complex(twinscope_tensor::Float::F64(*re), twinscope_tensor::Float::F64(*im)).to_string(),
+        Plain::Complex(re, im) => Value::Complex(
+            twinscope_tensor::Float::F64(*re),
+            twinscope_tensor::Float::F64(*im),
+        )
+        .to_string(),
         Plain::Str(text) => text.clone(),
         Plain::Bytes(count) => format!("{count} bytes"),
         Plain::Other { text, .. } => text.clone(),
@@ -186,7 +204,9 @@ pub async fn stats(
         let opened = side_of(&sources, side)?;
         let tensors = &opened.source.listing().tensors;
         let from = span.from.unwrap_or(0).min(tensors.len());
-        let to = from.saturating_add(span.count.unwrap_or(64).clamp(1, 512)).min(tensors.len());
+        let to = from
+            .saturating_add(span.count.unwrap_or(64).clamp(1, 512))
+            .min(tensors.len());
         let (mut found, mut bytes) = (Vec::new(), 0u64);
         for (at, tensor) in tensors.iter().enumerate().take(to).skip(from) {
             bytes = bytes.saturating_add(tensor.bytes.unwrap_or(0));
@@ -213,8 +233,12 @@ fn stats_of(opened: &Opened, at: usize) -> StatsDoc {
         Err(error) => (None, Some(error.to_string())),
     };
     let counts = stats.as_ref().and_then(|stats| stats.counts());
-    let of = |pick: fn(&twinscope_measure::Stats) -> Option<Exact>| number(stats.as_ref().and_then(pick));
-    let real = |pick: fn(&twinscope_measure::Stats) -> Option<f64>| stats.as_ref().and_then(pick).map(Number);
+    let of = |pick: fn(&twinscope_measure::Stats) -> Option<Exact>| {
+        number(stats.as_ref().and_then(pick))
+    };
+    let real = |pick: fn(&twinscope_measure::Stats) -> Option<f64>| {
+        stats.as_ref().and_then(pick).map(Number)
+    };
     StatsDoc {
         tensor: at,
         name,
@@ -286,7 +310,10 @@ pub async fn pair_histogram(
     At((id, nth)): At<(String, usize)>,
     Ask(asked): Ask<Counted>,
 ) -> Answer<Json<HistogramsDoc>> {
-    with_session(app, id, move |app, session| histogram(app, session, &Subject::Pair(nth), &asked)).await
+    with_session(app, id, move |app, session| {
+        histogram(app, session, &Subject::Pair(nth), &asked)
+    })
+    .await
 }
 
 /// A histogram of one tensor
@@ -297,38 +324,85 @@ pub async fn tensor_histogram(
     At((id, side, at)): At<(String, SideName, usize)>,
     Ask(asked): Ask<Counted>,
 ) -> Answer<Json<HistogramsDoc>> {
-    with_session(app, id, move |app, session| histogram(app, session, &Subject::Tensor(side, at), &asked)).await
+    with_session(app, id, move |app, session| {
+        histogram(app, session, &Subject::Tensor(side, at), &asked)
+    })
+    .await
 }
 
-fn histogram(app: &App, session: &Session, subject: &Subject, asked: &Counted) -> Answer<Json<HistogramsDoc>> {
-    let shown = Shown { revision: asked.revision, cause: asked.cause, ..Shown::default() };
+fn histogram(
+    app: &App,
+    session: &Session,
+    subject: &Subject,
+    asked: &Counted,
+) -> Answer<Json<HistogramsDoc>> {
+    let shown = Shown {
+        revision: asked.revision,
+        cause: asked.cause,
+        ..Shown::default()
+    };
     let sides = sides(app, session, subject, &shown)?;
-    let Some(reference) = &sides.reference else { return Err(Problem::bad("bad_plane", "there is nothing to count")) };
-    let candidate = sides.candidate.as_ref().filter(|candidate| candidate.shape() == reference.shape());
+    let Some(reference) = &sides.reference else {
+        return Err(Problem::bad("bad_plane", "there is nothing to count"));
+    };
+    let candidate = sides
+        .candidate
+        .as_ref()
+        .filter(|candidate| candidate.shape() == reference.shape());
     let ends = ends(app, &sides)?;
     let low = asked.low.or(ends.map(|ends| ends.0)).unwrap_or(0.0);
     let high = asked.high.or(ends.map(|ends| ends.1)).unwrap_or(0.0);
     if !(low.is_finite() && high.is_finite() && low <= high) {
-        return Err(Problem::bad("bad_range", format!("{low} to {high} is not a range")));
+        return Err(Problem::bad(
+            "bad_range",
+            format!("{low} to {high} is not a range"),
+        ));
     }
-    let bins = Bins { low, high, count: asked.bins.unwrap_or(64).clamp(1, 1024) };
+    let bins = Bins {
+        low,
+        high,
+        count: asked.bins.unwrap_or(64).clamp(1, 1024),
+    };
     let mut wanted = vec![(Which::Reference, bins)];
     let totals = sides.pair.as_ref().and_then(|pair| pair.totals.as_ref());
     if candidate.is_some() {
         let applied = asked.cause.is_some();
-        let most =
-            totals.and_then(|totals| totals.max_abs).map(|most| most.0).filter(|most| most.is_finite() && !applied).unwrap_or(high - low);
+        let most = totals
+            .and_then(|totals| totals.max_abs)
+            .map(|most| most.0)
+            .filter(|most| most.is_finite() && !applied)
+            .unwrap_or(high - low);
         let most = if most.is_finite() { most } else { f64::MAX };
-        wanted.extend([(Which::Candidate, bins), (Which::Difference, Bins { low: -most, high: most, ..bins })]);
+        wanted.extend([
+            (Which::Candidate, bins),
+            (
+                Which::Difference,
+                Bins {
+                    low: -most,
+                    high: most,
+                    ..bins
+                },
+            ),
+        ]);
     }
-    let mut found =
-        histograms(&**reference, candidate.map(|candidate| &**candidate), &wanted, COUNTED)?.into_iter().map(HistogramDoc::from);
-    let Some(of_reference) = found.next() else { return Err(Problem::internal("a histogram was asked for")) };
+    let mut found = histograms(
+        &**reference,
+        candidate.map(|candidate| &**candidate),
+        &wanted,
+        COUNTED,
+    )?
+    .into_iter()
+    .map(HistogramDoc::from);
+    let Some(of_reference) = found.next() else {
+        return Err(Problem::internal("a histogram was asked for"));
+    };
     Ok(Json(HistogramsDoc {
         reference: of_reference,
         candidate: found.next(),
         difference: found.next(),
-        magnitudes: totals.map(|totals| totals.magnitudes.clone()).unwrap_or_default(),
+        magnitudes: totals
+            .map(|totals| totals.magnitudes.clone())
+            .unwrap_or_default(),
         ulps: totals.map(|totals| totals.ulps.clone()).unwrap_or_default(),
     }))
 }
@@ -337,18 +411,31 @@ fn histogram(app: &App, session: &Session, subject: &Subject, asked: &Counted) -
 fn ends(app: &App, sides: &Sides) -> Answer<Option<(f64, f64)>> {
     if let Some(totals) = sides.pair.as_ref().and_then(|pair| pair.totals.as_ref()) {
         let of = |pick: fn(&crate::document::SideTotals) -> Option<Number>| {
-            [&totals.reference, &totals.candidate].into_iter().filter_map(pick).map(|number| number.0).collect::<Vec<f64>>()
+            [&totals.reference, &totals.candidate]
+                .into_iter()
+                .filter_map(pick)
+                .map(|number| number.0)
+                .collect::<Vec<f64>>()
         };
         let (low, high) = (of(|side| side.min), of(|side| side.max));
         if !low.is_empty() && !high.is_empty() {
-            return Ok(Some((low.into_iter().fold(f64::INFINITY, f64::min), high.into_iter().fold(f64::NEG_INFINITY, f64::max))));
+            return Ok(Some((
+                low.into_iter().fold(f64::INFINITY, f64::min),
+                high.into_iter().fold(f64::NEG_INFINITY, f64::max),
+            )));
         }
     }
     let mut ends: Option<(f64, f64)> = None;
     for operand in [&sides.reference, &sides.candidate].into_iter().flatten() {
         let row = Picked::run(&**operand, 0..operand.len())?;
-        let size = Size { height: 1, width: 256, budget: ENDS };
-        let pooled = app.pictures.install(|| pool(&row, None, &[Which::Reference], size))?;
+        let size = Size {
+            height: 1,
+            width: 256,
+            budget: ENDS,
+        };
+        let pooled = app
+            .pictures
+            .install(|| pool(&row, None, &[Which::Reference], size))?;
         if let (Some(low), Some(high)) = (pooled.planes[0].min, pooled.planes[0].max) {
             ends = Some(ends.map_or((low, high), |(a, b)| (a.min(low), b.max(high))));
         }
@@ -358,8 +445,26 @@ fn ends(app: &App, sides: &Sides) -> Answer<Option<(f64, f64)>> {
 
 impl From<Histogram> for HistogramDoc {
     fn from(found: Histogram) -> Self {
-        let Histogram { low, high, counts, below, above, nan, inf, exact } = found;
-        Self { low, high, counts, below, above, nan, inf, exact }
+        let Histogram {
+            low,
+            high,
+            counts,
+            below,
+            above,
+            nan,
+            inf,
+            exact,
+        } = found;
+        Self {
+            low,
+            high,
+            counts,
+            below,
+            above,
+            nan,
+            inf,
+            exact,
+        }
     }
 }
 
@@ -414,7 +519,10 @@ pub async fn pair_search(
     At((id, nth)): At<(String, usize)>,
     Ask(sought): Ask<Sought>,
 ) -> Answer<Json<FoundDoc>> {
-    with_session(app, id, move |app, session| find(app, session, &Subject::Pair(nth), &sought)).await
+    with_session(app, id, move |app, session| {
+        find(app, session, &Subject::Pair(nth), &sought)
+    })
+    .await
 }
 
 /// The next or the previous NaN, value or range of one tensor
@@ -425,39 +533,79 @@ pub async fn tensor_search(
     At((id, side, at)): At<(String, SideName, usize)>,
     Ask(sought): Ask<Sought>,
 ) -> Answer<Json<FoundDoc>> {
-    with_session(app, id, move |app, session| find(app, session, &Subject::Tensor(side, at), &sought)).await
+    with_session(app, id, move |app, session| {
+        find(app, session, &Subject::Tensor(side, at), &sought)
+    })
+    .await
 }
 
-fn find(app: &App, session: &Session, subject: &Subject, sought: &Sought) -> Answer<Json<FoundDoc>> {
-    let shown = Shown { revision: sought.revision, cause: sought.cause, ..Shown::default() };
+fn find(
+    app: &App,
+    session: &Session,
+    subject: &Subject,
+    sought: &Sought,
+) -> Answer<Json<FoundDoc>> {
+    let shown = Shown {
+        revision: sought.revision,
+        cause: sought.cause,
+        ..Shown::default()
+    };
     let sides = sides(app, session, subject, &shown)?;
-    let Some(reference) = &sides.reference else { return Err(Problem::bad("bad_plane", "there is nothing to look through")) };
+    let Some(reference) = &sides.reference else {
+        return Err(Problem::bad(
+            "bad_plane",
+            "there is nothing to look through",
+        ));
+    };
     let candidate = sides.candidate.as_ref();
     let which = sought.which()?;
     if which != Which::Reference && candidate.is_none() {
-        return Err(Problem::bad("bad_plane", "one tensor by itself has only the plane `reference`"));
+        return Err(Problem::bad(
+            "bad_plane",
+            "one tensor by itself has only the plane `reference`",
+        ));
     }
     if candidate.is_some_and(|candidate| candidate.shape() != reference.shape()) {
-        return Err(Problem::unprocessable("unequal_shapes", "the sides are not lined up"));
+        return Err(Problem::unprocessable(
+            "unequal_shapes",
+            "the sides are not lined up",
+        ));
     }
-    let looked_in: &dyn Operand = if which == Which::Candidate { &**candidate.unwrap_or(reference) } else { &**reference };
+    let looked_in: &dyn Operand = if which == Which::Candidate {
+        &**candidate.unwrap_or(reference)
+    } else {
+        &**reference
+    };
     let exact = sought.exact_int(looked_in, which);
     let wanted = sought.wanted(looked_in, which)?;
     let backwards = match sought.direction.as_deref().unwrap_or("next") {
         "next" => false,
         "previous" => true,
-        other => return Err(Problem::bad("bad_direction", format!("`{other}` is neither next nor previous"))),
+        other => {
+            return Err(Problem::bad(
+                "bad_direction",
+                format!("`{other}` is neither next nor previous"),
+            ));
+        }
     };
     let mut at = sought.start(&**reference, backwards)?;
     let mut left = LOOKED_AT;
     loop {
-        let from = search::From { at, backwards, most: left };
+        let from = search::From {
+            at,
+            backwards,
+            most: left,
+        };
         // One side alone is looked through by itself.
         let (first, second) = match which {
             Which::Difference => (&**reference, candidate.map(|candidate| &**candidate)),
             _ => (looked_in, None),
         };
-        let on = if which == Which::Difference { Which::Difference } else { Which::Reference };
+        let on = if which == Which::Difference {
+            Which::Difference
+        } else {
+            Which::Reference
+        };
         let found = search::search(first, second, on, wanted, from)?;
         // Beyond 2^53 two integers may be one f64: then each is looked at itself.
         if let (Some(place), Some(exact)) = (found.at, exact)
@@ -468,7 +616,10 @@ fn find(app: &App, session: &Session, subject: &Subject, sought: &Sought) -> Ans
             continue;
         }
         let text = |operand: &dyn Operand, place: u64| -> Option<String> {
-            super::window::texts(&Picked::run(operand, place..place + 1).ok()?).ok()?.into_iter().next()
+            super::window::texts(&Picked::run(operand, place..place + 1).ok()?)
+                .ok()?
+                .into_iter()
+                .next()
         };
         let exact_text = |operand: &dyn Operand, place: u64| match operand.view() {
             Some(view) => Some(view.value(&operand.shape().unravel(place)).to_string()),
@@ -497,16 +648,23 @@ impl Sought {
             None | Some("reference") => Ok(Which::Reference),
             Some("candidate") => Ok(Which::Candidate),
             Some("difference") => Ok(Which::Difference),
-            Some(other) => {
-                Err(Problem::bad("bad_plane", format!("`{other}` is not a plane: there are reference, candidate and difference")))
-            }
+            Some(other) => Err(Problem::bad(
+                "bad_plane",
+                format!("`{other}` is not a plane: there are reference, candidate and difference"),
+            )),
         }
     }
 
     /// The integer that is looked for, among integers.
     fn exact_int(&self, operand: &dyn Operand, which: Which) -> Option<i128> {
-        let whole = matches!(operand.dtype().kind(), Kind::Int | Kind::Bool) && which != Which::Difference;
-        self.value.as_ref().filter(|_| whole && self.what == "value")?.trim().parse().ok()
+        let whole =
+            matches!(operand.dtype().kind(), Kind::Int | Kind::Bool) && which != Which::Difference;
+        self.value
+            .as_ref()
+            .filter(|_| whole && self.what == "value")?
+            .trim()
+            .parse()
+            .ok()
     }
 
     fn wanted(&self, operand: &dyn Operand, which: Which) -> Answer<Wanted> {
@@ -516,22 +674,37 @@ impl Sought {
             "nan" => Ok(Wanted::Nan),
             "range" => match (self.low, self.high) {
                 (None, None) => Err(Problem::bad("bad_range", "a range has a low or a high end")),
-                (low, high) => Ok(Wanted::Within(low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY))),
+                (low, high) => Ok(Wanted::Within(
+                    low.unwrap_or(f64::NEG_INFINITY),
+                    high.unwrap_or(f64::INFINITY),
+                )),
             },
             "value" => {
-                let text = self.value.as_deref().map(str::trim).filter(|text| !text.is_empty());
+                let text = self
+                    .value
+                    .as_deref()
+                    .map(str::trim)
+                    .filter(|text| !text.is_empty());
                 let text = text.ok_or_else(|| Problem::bad("bad_value", "no value is given"))?;
-                let value: f64 = text.parse().map_err(|_| Problem::bad("bad_value", format!("`{text}` is not a number")))?;
+                let value: f64 = text
+                    .parse()
+                    .map_err(|_| Problem::bad("bad_value", format!("`{text}` is not a number")))?;
                 if value.is_nan() {
                     return Ok(Wanted::Nan);
                 }
                 // What is typed is what the cells show: 0.1 finds the bf16 that is written 0.1.
-                let own = if which == Which::Difference { None } else { rounded(operand, text) };
+                let own = if which == Which::Difference {
+                    None
+                } else {
+                    rounded(operand, text)
+                };
                 let value = own.unwrap_or(value);
                 Ok(Wanted::Within(value, value))
             }
-            other => Err(Problem::bad("bad_search", format!("`{other}` cannot be looked for"))
-                .hint("there are difference, nonfinite, nan, value and range")),
+            other => Err(
+                Problem::bad("bad_search", format!("`{other}` cannot be looked for"))
+                    .hint("there are difference, nonfinite, nan, value and range"),
+            ),
         }
     }
 
@@ -546,12 +719,27 @@ impl Sought {
         let dims = operand.shape().dims();
         let place = match given.as_slice() {
             [place] if dims.len() != 1 => *place,
-            index if index.len() == dims.len() && index.iter().zip(dims).all(|(index, dim)| index < dim) => {
-                index.iter().zip(dims).fold(0, |flat, (index, dim)| flat * dim + index)
+            index
+                if index.len() == dims.len()
+                    && index.iter().zip(dims).all(|(index, dim)| index < dim) =>
+            {
+                index
+                    .iter()
+                    .zip(dims)
+                    .fold(0, |flat, (index, dim)| flat * dim + index)
             }
-            _ => return Err(Problem::bad("bad_index", format!("[{from}] is not inside {}", operand.shape()))),
+            _ => {
+                return Err(Problem::bad(
+                    "bad_index",
+                    format!("[{from}] is not inside {}", operand.shape()),
+                ));
+            }
         };
-        Ok(if backwards { place.min(operand.len()) } else { place.saturating_add(1).min(operand.len()) })
+        Ok(if backwards {
+            place.min(operand.len())
+        } else {
+            place.saturating_add(1).min(operand.len())
+        })
     }
 }
 

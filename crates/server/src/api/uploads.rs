@@ -58,8 +58,20 @@ pub async fn list(State(app): State<Arc<App>>) -> Answer<Json<Vec<Upload>>> {
 /// Announce files that will be sent
 #[utoipa::path(post, path = "/api/v1/uploads", tag = "uploads", request_body = UploadRequest,
     responses((status = 201, body = Upload), (status = 413, body = Problem, content_type = "application/problem+json"), (status = 507, body = Problem, content_type = "application/problem+json")))]
-pub async fn announce(State(app): State<Arc<App>>, Json_(request): Json_<UploadRequest>) -> Answer<(StatusCode, Json<Upload>)> {
-    blocking(move || Ok((StatusCode::CREATED, Json(app.uploads.announce(&app.store, &request.name, request.files)?)))).await
+pub async fn announce(
+    State(app): State<Arc<App>>,
+    Json_(request): Json_<UploadRequest>,
+) -> Answer<(StatusCode, Json<Upload>)> {
+    blocking(move || {
+        Ok((
+            StatusCode::CREATED,
+            Json(
+                app.uploads
+                    .announce(&app.store, &request.name, request.files)?,
+            ),
+        ))
+    })
+    .await
 }
 
 /// How far an upload is
@@ -72,8 +84,15 @@ pub async fn get(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Json
 #[utoipa::path(delete, path = "/api/v1/uploads/{upload}", tag = "uploads", params(("upload" = String, Path)), responses((status = 204)))]
 pub async fn delete(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<StatusCode> {
     blocking(move || {
-        if app.sessions().iter().any(|session| session.record().uploads().contains(&id)) {
-            return Err(Problem::conflict("upload_in_use", "a session uses this upload").hint("delete the session: its uploads go with it"));
+        if app
+            .sessions()
+            .iter()
+            .any(|session| session.record().uploads().contains(&id))
+        {
+            return Err(
+                Problem::conflict("upload_in_use", "a session uses this upload")
+                    .hint("delete the session: its uploads go with it"),
+            );
         }
         app.uploads.delete(&app.store, &id)?;
         Ok(StatusCode::NO_CONTENT)
@@ -83,7 +102,12 @@ pub async fn delete(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<S
 
 fn received(app: &App, id: &str, file: usize) -> Answer<(u64, u64)> {
     let upload = app.uploads.get(id)?;
-    let unknown = || Problem::not_found("no_such_file", format!("the upload `{}` has no file {file}", upload.name));
+    let unknown = || {
+        Problem::not_found(
+            "no_such_file",
+            format!("the upload `{}` has no file {file}", upload.name),
+        )
+    };
     let file = upload.files.get(file).ok_or_else(unknown)?;
     Ok((file.received, file.bytes))
 }
@@ -91,9 +115,19 @@ fn received(app: &App, id: &str, file: usize) -> Answer<(u64, u64)> {
 /// Where to go on: the headers `Upload-Offset` and `Upload-Length`
 #[utoipa::path(head, path = "/api/v1/uploads/{upload}/files/{file}", tag = "uploads", params(("upload" = String, Path), ("file" = usize, Path)),
     responses((status = 200, headers(("upload-offset" = u64), ("upload-length" = u64)))))]
-pub async fn offset(State(app): State<Arc<App>>, At((id, file)): At<(String, usize)>) -> Answer<Response> {
+pub async fn offset(
+    State(app): State<Arc<App>>,
+    At((id, file)): At<(String, usize)>,
+) -> Answer<Response> {
     let (received, bytes) = blocking(move || received(&app, &id, file)).await?;
-    Ok(([(OFFSET.clone(), received.to_string()), (LENGTH.clone(), bytes.to_string())], ()).into_response())
+    Ok((
+        [
+            (OFFSET.clone(), received.to_string()),
+            (LENGTH.clone(), bytes.to_string()),
+        ],
+        (),
+    )
+        .into_response())
 }
 
 /// Send a file, or the rest of it from `Upload-Offset` on; the body is the bytes as they are
@@ -140,7 +174,8 @@ pub async fn put(
             Err(_) => {
                 let detail = format!("nothing came for {} seconds", SILENCE.as_secs());
                 cut = Some(
-                    Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", detail).hint("what has arrived is kept; go on where HEAD says"),
+                    Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", detail)
+                        .hint("what has arrived is kept; go on where HEAD says"),
                 );
                 break;
             }
@@ -157,12 +192,16 @@ pub async fn put(
 /// Which file it was, how far it came, and what can be done.
 fn unwritten(place: &Writing<'_>, out: &File, error: &std::io::Error) -> Problem {
     let there = out.metadata().map_or(0, |facts| facts.len());
-    let so_far = format!("`{}` has arrived with {there} of {} bytes", place.name, place.bytes);
+    let so_far = format!(
+        "`{}` has arrived with {there} of {} bytes",
+        place.name, place.bytes
+    );
     if no_room(error) {
         return Problem::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", format!("{so_far}, then the disk was full"))
             .hint("free some space and resume, what has arrived is kept; or type the path of the file instead of dropping it");
     }
-    Problem::internal(format!("{so_far} and cannot be written further: {error}")).hint("what has arrived is kept; go on where HEAD says")
+    Problem::internal(format!("{so_far} and cannot be written further: {error}"))
+        .hint("what has arrived is kept; go on where HEAD says")
 }
 
 /// Takes in what is still being sent, within reason: a client that is not heard out does not hear the answer.
@@ -176,7 +215,13 @@ async fn hear_out(mut pieces: BodyDataStream) {
     }
 }
 
-fn write(app: &App, id: &str, file: usize, offset: u64, mut pieces: mpsc::Receiver<Bytes>) -> Answer<ReceivedDoc> {
+fn write(
+    app: &App,
+    id: &str,
+    file: usize,
+    offset: u64,
+    mut pieces: mpsc::Receiver<Bytes>,
+) -> Answer<ReceivedDoc> {
     let place = app.uploads.write(id, file)?;
     let mut out = OpenOptions::new().write(true).open(&place.path)?;
     let there = out.metadata()?.len();
@@ -189,10 +234,18 @@ fn write(app: &App, id: &str, file: usize, offset: u64, mut pieces: mpsc::Receiv
     while let Some(piece) = pieces.blocking_recv() {
         if at + piece.len() as u64 > place.bytes {
             let detail = format!("more than the {} bytes that were announced", place.bytes);
-            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "upload_too_large", detail));
+            return Err(Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "upload_too_large",
+                detail,
+            ));
         }
-        out.write_all(&piece).map_err(|error| unwritten(&place, &out, &error))?;
+        out.write_all(&piece)
+            .map_err(|error| unwritten(&place, &out, &error))?;
         at += piece.len() as u64;
     }
-    Ok(ReceivedDoc { received: at, bytes: place.bytes })
+    Ok(ReceivedDoc {
+        received: at,
+        bytes: place.bytes,
+    })
 }

@@ -105,19 +105,39 @@ fn planes(shown: &Shown, sides: &Sides) -> Answer<Vec<Which>> {
         });
     };
     let mut planes = Vec::new();
-    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+    for word in text
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+    {
         let which = match word {
             "reference" => Which::Reference,
             "candidate" if sides.candidate.is_some() => Which::Candidate,
             "difference" if sides.candidate.is_some() => Which::Difference,
-            "candidate" | "difference" => return Err(Problem::bad("bad_plane", "one tensor by itself has only the plane `reference`")),
-            _ => return Err(Problem::bad("bad_plane", format!("`{word}` is not a plane: there are reference, candidate and difference"))),
+            "candidate" | "difference" => {
+                return Err(Problem::bad(
+                    "bad_plane",
+                    "one tensor by itself has only the plane `reference`",
+                ));
+            }
+            _ => {
+                return Err(Problem::bad(
+                    "bad_plane",
+                    format!(
+                        "`{word}` is not a plane: there are reference, candidate and difference"
+                    ),
+                ));
+            }
         };
         if !planes.contains(&which) {
             planes.push(which);
         }
     }
-    if planes.is_empty() { Err(Problem::bad("bad_plane", "no plane is asked for")) } else { Ok(planes) }
+    if planes.is_empty() {
+        Err(Problem::bad("bad_plane", "no plane is asked for"))
+    } else {
+        Ok(planes)
+    }
 }
 
 fn name(which: Which) -> &'static str {
@@ -129,19 +149,32 @@ fn name(which: Which) -> &'static str {
 }
 
 /// The windows of the sides that the planes need, of one size where both are.
-fn windows<'a>(shown: &Shown, sides: &'a Sides, planes: &[Which]) -> Answer<(Option<Picked<'a>>, Option<Picked<'a>>)> {
-    let needs = |which| planes.iter().any(|plane| *plane == which || *plane == Which::Difference);
+fn windows<'a>(
+    shown: &Shown,
+    sides: &'a Sides,
+    planes: &[Which],
+) -> Answer<(Option<Picked<'a>>, Option<Picked<'a>>)> {
+    let needs = |which| {
+        planes
+            .iter()
+            .any(|plane| *plane == which || *plane == Which::Difference)
+    };
     let reference = match &sides.reference {
         Some(operand) if needs(Which::Reference) => Some(shown.window(&**operand)?),
         _ => None,
     };
     let size = match (&reference, &sides.reference) {
         (Some(window), _) => Some(window.shape().clone()),
-        (None, Some(operand)) => shown.window(&**operand).ok().map(|window| window.shape().clone()),
+        (None, Some(operand)) => shown
+            .window(&**operand)
+            .ok()
+            .map(|window| window.shape().clone()),
         _ => None,
     };
     let candidate = match &sides.candidate {
-        Some(operand) if needs(Which::Candidate) => Some(shown.other_window(&**operand, size.as_ref())?),
+        Some(operand) if needs(Which::Candidate) => {
+            Some(shown.other_window(&**operand, size.as_ref())?)
+        }
         _ => None,
     };
     if let (Some(r), Some(c)) = (&reference, &candidate)
@@ -161,27 +194,50 @@ fn windows<'a>(shown: &Shown, sides: &'a Sides, planes: &[Which]) -> Answer<(Opt
 }
 
 fn shape(operand: &Option<Box<dyn Operand>>) -> String {
-    operand.as_ref().map_or_else(String::new, |operand| operand.shape().to_string())
+    operand
+        .as_ref()
+        .map_or_else(String::new, |operand| operand.shape().to_string())
 }
 
-async fn window(app: Arc<App>, session: String, subject: Subject, shown: Shown) -> Answer<Response> {
+async fn window(
+    app: Arc<App>,
+    session: String,
+    subject: Subject,
+    shown: Shown,
+) -> Answer<Response> {
     blocking(move || {
         let session = app.session(&session)?;
         let sides = sides(&app, &session, &subject, &shown)?;
         let planes = planes(&shown, &sides)?;
         // Read along memory, whichever dimension runs across on the screen.
-        let rank = sides.reference.as_ref().map_or(0, |operand| operand.shape().rank());
-        let turned = !shown.flat && matches!((shown.rows, shown.cols), (Some(rows), Some(cols)) if rows > cols);
+        let rank = sides
+            .reference
+            .as_ref()
+            .map_or(0, |operand| operand.shape().rank());
+        let turned = !shown.flat
+            && matches!((shown.rows, shown.cols), (Some(rows), Some(cols)) if rows > cols);
         let asked = shown;
-        let shown = if turned { asked.turned() } else { asked.clone() };
-        let across = if shown.rows.is_none() && shown.cols.is_none() { rank.checked_sub(1) } else { shown.cols };
+        let shown = if turned {
+            asked.turned()
+        } else {
+            asked.clone()
+        };
+        let across = if shown.rows.is_none() && shown.cols.is_none() {
+            rank.checked_sub(1)
+        } else {
+            shown.cols
+        };
         let apart = !shown.flat && across.is_some_and(|axis| axis + 1 != rank);
         let (reference, candidate) = windows(&shown, &sides, &planes)?;
         let side = |asked: Option<usize>| asked.unwrap_or(SIDE).clamp(1, MOST_SIDE);
         let size = Size {
             height: side(shown.height),
             width: side(shown.width),
-            budget: match reference.as_ref().or(candidate.as_ref()).and_then(|window| window.shape().elements()) {
+            budget: match reference
+                .as_ref()
+                .or(candidate.as_ref())
+                .and_then(|window| window.shape().elements())
+            {
                 _ if shown.exact => u64::MAX,
                 _ if apart => APART,
                 Some(elements) if elements <= WHOLE => WHOLE,
@@ -191,10 +247,16 @@ async fn window(app: Arc<App>, session: String, subject: Subject, shown: Shown) 
         let mut pooled = match (&reference, &candidate) {
             (Some(r), Some(c)) => app.pictures.install(|| pool(r, Some(c), &planes, size))?,
             // One side alone: its numbers are what is read.
-            (Some(one), None) | (None, Some(one)) => app.pictures.install(|| pool(one, None, &[Which::Reference], size))?,
+            (Some(one), None) | (None, Some(one)) => app
+                .pictures
+                .install(|| pool(one, None, &[Which::Reference], size))?,
             (None, None) => return Err(Problem::bad("bad_plane", "there is no such plane")),
         };
-        let mut of = reference.as_ref().or(candidate.as_ref()).map(|window| window.shape().dims().to_vec()).unwrap_or_default();
+        let mut of = reference
+            .as_ref()
+            .or(candidate.as_ref())
+            .map(|window| window.shape().dims().to_vec())
+            .unwrap_or_default();
         if !pooled.exact
             && let Some(pair) = &sides.pair
         {
@@ -229,12 +291,25 @@ fn answer(pooled: &Pooled, planes: &[Which], of: &[u64]) -> Answer<Response> {
             })
             .collect(),
     };
-    let mut bytes = Vec::with_capacity(pooled.planes.iter().map(|cells| size_of_val(&cells.values[..])).sum());
+    let mut bytes = Vec::with_capacity(
+        pooled
+            .planes
+            .iter()
+            .map(|cells| size_of_val(&cells.values[..]))
+            .sum(),
+    );
     for value in pooled.planes.iter().flat_map(|cells| &cells.values) {
         bytes.extend_from_slice(&value.to_le_bytes());
     }
-    let meta = HeaderValue::from_str(&serde_json::to_string(&meta)?).map_err(|error| Problem::internal(error.to_string()))?;
-    let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")), (META.clone(), meta)];
+    let meta = HeaderValue::from_str(&serde_json::to_string(&meta)?)
+        .map_err(|error| Problem::internal(error.to_string()))?;
+    let headers = [
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/octet-stream"),
+        ),
+        (META.clone(), meta),
+    ];
     Ok((headers, bytes).into_response())
 }
 
@@ -243,7 +318,10 @@ fn turn(pooled: &mut Pooled) {
     let (height, width) = (pooled.height, pooled.width);
     for cells in &mut pooled.planes {
         if !cells.values.is_empty() {
-            cells.values = (0..width).flat_map(|c| (0..height).map(move |r| (r, c))).map(|(r, c)| cells.values[r * width + c]).collect();
+            cells.values = (0..width)
+                .flat_map(|c| (0..height).map(move |r| (r, c)))
+                .map(|(r, c)| cells.values[r * width + c])
+                .collect();
         }
     }
     (pooled.height, pooled.width) = (width, height);
@@ -251,9 +329,19 @@ fn turn(pooled: &mut Pooled) {
 
 /// A sample may miss the worst elements, which the report knows: they are put where they belong.
 fn put_worst(pooled: &mut Pooled, planes: &[Which], pair: &Pair, shown: &Shown, of: &[u64]) {
-    let plain = !shown.flat && !shown.original && shown.cause.is_none() && shown.other_at.is_none() && shown.other_rows.is_none();
-    let (Some(totals), Some(shape), [rows, cols]) = (&pair.totals, &pair.shape, of) else { return };
-    let Some(difference) = planes.iter().position(|plane| *plane == Which::Difference).filter(|_| plain && shape.len() >= 2) else {
+    let plain = !shown.flat
+        && !shown.original
+        && shown.cause.is_none()
+        && shown.other_at.is_none()
+        && shown.other_rows.is_none();
+    let (Some(totals), Some(shape), [rows, cols]) = (&pair.totals, &pair.shape, of) else {
+        return;
+    };
+    let Some(difference) = planes
+        .iter()
+        .position(|plane| *plane == Which::Difference)
+        .filter(|_| plain && shape.len() >= 2)
+    else {
         return;
     };
     let (down, across) = match (shown.rows, shown.cols) {
@@ -261,20 +349,34 @@ fn put_worst(pooled: &mut Pooled, planes: &[Which], pair: &Pair, shown: &Shown, 
         (Some(down), Some(across)) => (down, across),
         _ => return,
     };
-    let at = shown.at.as_deref().and_then(|at| crate::slices::indices(at).ok()).unwrap_or_else(|| vec![0; shape.len()]);
+    let at = shown
+        .at
+        .as_deref()
+        .and_then(|at| crate::slices::indices(at).ok())
+        .unwrap_or_else(|| vec![0; shape.len()]);
     for worst in &totals.top {
         let Some(index) = &worst.index else { continue };
-        let here = index.iter().zip(&at).enumerate().all(|(axis, (a, b))| axis == down || axis == across || a == b);
+        let here = index
+            .iter()
+            .zip(&at)
+            .enumerate()
+            .all(|(axis, (a, b))| axis == down || axis == across || a == b);
         let (Some(r), Some(c)) = (
-            index.get(down).and_then(|r| r.checked_sub(shown.r0.unwrap_or(0))),
-            index.get(across).and_then(|c| c.checked_sub(shown.c0.unwrap_or(0))),
+            index
+                .get(down)
+                .and_then(|r| r.checked_sub(shown.r0.unwrap_or(0))),
+            index
+                .get(across)
+                .and_then(|c| c.checked_sub(shown.c0.unwrap_or(0))),
         ) else {
             continue;
         };
         if !here || r >= *rows || c >= *cols {
             continue;
         }
-        let cell = |i: u64, size: u64, cells: usize| (u128::from(i) * cells as u128 / u128::from(size)) as usize;
+        let cell = |i: u64, size: u64, cells: usize| {
+            (u128::from(i) * cells as u128 / u128::from(size)) as usize
+        };
         let place = cell(r, *rows, pooled.height) * pooled.width + cell(c, *cols, pooled.width);
         let value = worst.difference() as f32;
         let slot = &mut pooled.planes[difference].values[place];
@@ -336,27 +438,47 @@ pub async fn tensor_cells(
     exact(app, session, Subject::Tensor(side, tensor), shown).await
 }
 
-async fn exact(app: Arc<App>, session: String, subject: Subject, shown: Shown) -> Answer<Json<CellsDoc>> {
+async fn exact(
+    app: Arc<App>,
+    session: String,
+    subject: Subject,
+    shown: Shown,
+) -> Answer<Json<CellsDoc>> {
     blocking(move || {
         let session = app.session(&session)?;
         let sides = sides(&app, &session, &subject, &shown)?;
         let planes = planes(&shown, &sides)?;
         let (reference, candidate) = windows(&shown, &sides, &planes)?;
-        let of = reference.as_ref().or(candidate.as_ref()).map(|window| window.shape().dims().to_vec()).unwrap_or_default();
+        let of = reference
+            .as_ref()
+            .or(candidate.as_ref())
+            .map(|window| window.shape().dims().to_vec())
+            .unwrap_or_default();
         let count: u64 = of.iter().product();
         if count > MOST_CELLS {
             let detail = format!("{count} cells, {MOST_CELLS} are the most of one request");
-            return Err(Problem::bad("too_many_cells", detail).hint("ask for a smaller range with r0, r1, c0, c1"));
+            return Err(Problem::bad("too_many_cells", detail)
+                .hint("ask for a smaller range with r0, r1, c0, c1"));
         }
         let both = match (&reference, &candidate) {
             // Strings are compared by looking at them.
-            (Some(r), Some(c)) if planes.contains(&Which::Difference) && r.dtype().has_numbers() && c.dtype().has_numbers() => {
+            (Some(r), Some(c))
+                if planes.contains(&Which::Difference)
+                    && r.dtype().has_numbers()
+                    && c.dtype().has_numbers() =>
+            {
                 Some(cells(r, c)?)
             }
             _ => None,
         };
-        let bits = |window: &Option<Picked<'_>>| window.as_ref().filter(|_| shown.bits).and_then(|window| bits(window));
-        let dtype = |window: &Option<Picked<'_>>| window.as_ref().map(|window| window.dtype().to_string());
+        let bits = |window: &Option<Picked<'_>>| {
+            window
+                .as_ref()
+                .filter(|_| shown.bits)
+                .and_then(|window| bits(window))
+        };
+        let dtype =
+            |window: &Option<Picked<'_>>| window.as_ref().map(|window| window.dtype().to_string());
         let doc = CellsDoc {
             rows: of.first().copied().unwrap_or(0),
             cols: of.get(1).copied().unwrap_or(0),
@@ -366,9 +488,15 @@ async fn exact(app: Arc<App>, session: String, subject: Subject, shown: Shown) -
             candidate_dtype: dtype(&candidate),
             reference: reference.as_ref().map(texts).transpose()?,
             candidate: candidate.as_ref().map(texts).transpose()?,
-            difference: both.as_ref().map(|cells| cells.iter().map(|cell| Number(cell.difference)).collect()),
-            relative: both.as_ref().map(|cells| cells.iter().map(|cell| cell.relative).collect()),
-            ulp: both.as_ref().map(|cells| cells.iter().map(|cell| cell.ulp).collect()),
+            difference: both
+                .as_ref()
+                .map(|cells| cells.iter().map(|cell| Number(cell.difference)).collect()),
+            relative: both
+                .as_ref()
+                .map(|cells| cells.iter().map(|cell| cell.relative).collect()),
+            ulp: both
+                .as_ref()
+                .map(|cells| cells.iter().map(|cell| cell.ulp).collect()),
         };
         Ok(Json(doc))
     })
@@ -379,7 +507,9 @@ async fn exact(app: Arc<App>, session: String, subject: Subject, shown: Shown) -
 pub(crate) fn texts(part: &Picked<'_>) -> Answer<Vec<String>> {
     let count = part.len();
     let texts = match part.view() {
-        Some(view) => (0..count).map(|flat| view.value(&part.shape().unravel(flat)).to_string()).collect(),
+        Some(view) => (0..count)
+            .map(|flat| view.value(&part.shape().unravel(flat)).to_string())
+            .collect(),
         None => {
             let (mut scratch, mut ints, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
             if part.int_values(0, count as usize, &mut scratch, &mut ints) {
@@ -395,7 +525,10 @@ pub(crate) fn texts(part: &Picked<'_>) -> Answer<Vec<String>> {
             } else {
                 return Err(Problem::unprocessable(
                     "no_numbers",
-                    format!("parts of {} put together have no values of their own", part.dtype()),
+                    format!(
+                        "parts of {} put together have no values of their own",
+                        part.dtype()
+                    ),
                 ));
             }
         }
@@ -409,6 +542,16 @@ fn bits(part: &Picked<'_>) -> Option<Vec<String>> {
     let view = part.view()?;
     view.dtype().itemsize()?;
     let mut scratch = Vec::new();
-    let hex = |bytes: &[u8]| bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect::<String>();
-    Some((0..part.len()).map(|flat| hex(view.element(&part.shape().unravel(flat), &mut scratch).0)).collect())
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .rev()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    Some(
+        (0..part.len())
+            .map(|flat| hex(view.element(&part.shape().unravel(flat), &mut scratch).0))
+            .collect(),
+    )
 }

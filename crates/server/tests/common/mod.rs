@@ -27,7 +27,8 @@ pub struct Answer {
 
 impl Answer {
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+        serde_json::from_slice(&self.bytes)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
     pub fn text(&self) -> String {
@@ -36,11 +37,18 @@ impl Answer {
 
     /// The code of a problem, or the status of anything else.
     pub fn code(&self) -> String {
-        if self.status.is_success() { self.status.as_str().to_owned() } else { self.json()["code"].as_str().unwrap_or("?").to_owned() }
+        if self.status.is_success() {
+            self.status.as_str().to_owned()
+        } else {
+            self.json()["code"].as_str().unwrap_or("?").to_owned()
+        }
     }
 
     pub fn floats(&self) -> Vec<f32> {
-        self.bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+        self.bytes
+            .chunks_exact(4)
+            .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+            .collect()
     }
 
     pub fn meta(&self) -> Value {
@@ -57,7 +65,11 @@ pub fn config(dir: &Path) -> Config {
         token: None,
         hosts: Vec::new(),
         max_upload: None,
-        opening: OpenOptions { limits: Limits::default(), cache: Arc::new(Cache::new(dir.join("cache"), 1 << 30)), raw: None },
+        opening: OpenOptions {
+            limits: Limits::default(),
+            cache: Arc::new(Cache::new(dir.join("cache"), 1 << 30)),
+            raw: None,
+        },
         comparisons: 2,
     }
 }
@@ -72,15 +84,27 @@ impl Server {
         let mut config = config(dir.path());
         change(&mut config);
         let app = App::new(config).unwrap();
-        Self { dir, router: router(app.clone()), app }
+        Self {
+            dir,
+            router: router(app.clone()),
+            app,
+        }
     }
 
     /// The same folder, another process' worth of memory.
     pub fn restarted(self) -> Self {
-        let Self { dir, app, router: old } = self;
+        let Self {
+            dir,
+            app,
+            router: old,
+        } = self;
         drop((app, old));
         let app = App::new(config(dir.path())).unwrap();
-        Self { dir, router: router(app.clone()), app }
+        Self {
+            dir,
+            router: router(app.clone()),
+            app,
+        }
     }
 
     pub fn file(&self, name: &str, bytes: &[u8]) {
@@ -92,16 +116,31 @@ impl Server {
     pub async fn send(&self, request: Request<Body>) -> Answer {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
-        let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap().to_vec();
-        Answer { status: parts.status, headers: parts.headers, bytes }
+        let bytes = axum::body::to_bytes(body, usize::MAX)
+            .await
+            .unwrap()
+            .to_vec();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            bytes,
+        }
     }
 
     pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
-        let mut request = Request::builder().method(method).uri(path.replace(' ', "%20")).header(header::HOST, "localhost:5000");
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path.replace(' ', "%20"))
+            .header(header::HOST, "localhost:5000");
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        self.send(request.body(body.map_or_else(Body::empty, |body| Body::from(body.to_string()))).unwrap()).await
+        self.send(
+            request
+                .body(body.map_or_else(Body::empty, |body| Body::from(body.to_string())))
+                .unwrap(),
+        )
+        .await
     }
 
     pub async fn get(&self, path: &str) -> Answer {
@@ -114,9 +153,17 @@ impl Server {
 
     /// Opens two files and waits until they are compared; gives the session's path.
     pub async fn compared(&self, reference: &str, candidate: &str) -> String {
-        let answer = self.post("/api/v1/open", json!({"reference": {"path": reference}, "candidate": {"path": candidate}})).await;
+        let answer = self
+            .post(
+                "/api/v1/open",
+                json!({"reference": {"path": reference}, "candidate": {"path": candidate}}),
+            )
+            .await;
         assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text());
-        let session = format!("/api/v1/sessions/{}", answer.json()["session"].as_str().unwrap());
+        let session = format!(
+            "/api/v1/sessions/{}",
+            answer.json()["session"].as_str().unwrap()
+        );
         self.wait(&session).await;
         session
     }
@@ -139,10 +186,18 @@ pub fn safetensors(tensors: &[(&str, &[u64], &[f32])]) -> Vec<u8> {
     for (name, shape, values) in tensors {
         let start = data.len();
         data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        header.insert((*name).to_owned(), json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]}));
+        header.insert(
+            (*name).to_owned(),
+            json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]}),
+        );
     }
     let header = Value::Object(header).to_string();
-    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat()
+    [
+        &(header.len() as u64).to_le_bytes(),
+        header.as_bytes(),
+        &data,
+    ]
+    .concat()
 }
 
 /// A reference and a candidate: one pair identical, one transposed, one with a NaN, one left over on each side.

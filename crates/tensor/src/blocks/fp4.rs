@@ -7,7 +7,11 @@ const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -
 pub(super) fn mxfp4(block: &[u8], out: &mut [f32]) {
     let exponent = u32::from(block[0]);
     // Half of 2^(e - 127); the two smallest are below the normal f32.
-    let d = f32::from_bits(if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 });
+    let d = f32::from_bits(if exponent < 2 {
+        0x0020_0000 << exponent
+    } else {
+        (exponent - 1) << 23
+    });
     run(d, &block[1..], out);
 }
 
@@ -24,7 +28,11 @@ fn half_scale(code: u8) -> f32 {
         return 0.0;
     }
     let (exponent, mantissa) = (u32::from(code >> 3 & 15), f32::from(code & 7));
-    let value = if exponent == 0 { mantissa / 512.0 } else { (1.0 + mantissa / 8.0) * f32::from_bits((exponent + 120) << 23) };
+    let value = if exponent == 0 {
+        mantissa / 512.0
+    } else {
+        (1.0 + mantissa / 8.0) * f32::from_bits((exponent + 120) << 23)
+    };
     value * 0.5
 }
 

@@ -8,7 +8,10 @@ use super::{float_at, half_at, legacy, nibble};
 /// The sixteen bytes that hold two bits of each element of run `j`, and how far to shift them: 32 elements share 32 bytes,
 /// four such runs one after another in rising bits.
 fn two_bits(codes: &[u8], j: usize) -> (&[u8], u32) {
-    (&codes[j / 8 * 32 + j % 2 * 16..][..16], 2 * (j as u32 % 8 / 2))
+    (
+        &codes[j / 8 * 32 + j % 2 * 16..][..16],
+        2 * (j as u32 % 8 / 2),
+    )
 }
 
 /// `{scale and min nibbles[16], codes[64], f16 d, f16 dmin}`
@@ -16,7 +19,10 @@ pub(super) fn q2_k(block: &[u8], out: &mut [f32]) {
     let (scales, codes) = (&block[..16], &block[16..80]);
     let (d, dmin) = (half_at(block, 80), half_at(block, 82));
     for (j, run) in out.chunks_exact_mut(16).enumerate() {
-        let (d, m) = (d * f32::from(scales[j] & 15), dmin * f32::from(scales[j] >> 4));
+        let (d, m) = (
+            d * f32::from(scales[j] & 15),
+            dmin * f32::from(scales[j] >> 4),
+        );
         let (codes, shift) = two_bits(codes, j);
         for (value, code) in run.iter_mut().zip(codes) {
             *value = d * f32::from(code >> shift & 3) - m;
@@ -50,7 +56,10 @@ fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
         return (packed[j] & 63, packed[4 + j] & 63);
     }
     let both = packed[4 + j];
-    (both & 15 | packed[j - 4] >> 2 & 48, both >> 4 | packed[j] >> 2 & 48)
+    (
+        both & 15 | packed[j - 4] >> 2 & 48,
+        both >> 4 | packed[j] >> 2 & 48,
+    )
 }
 
 /// `{f16 d, f16 dmin, scales[12], codes[128]}`: 32 low nibbles, then the 32 high ones of the same bytes.
@@ -91,7 +100,8 @@ pub(super) fn q6_k(block: &[u8], out: &mut [f32]) {
         let (low, low_shift) = (&low[j / 8 * 64 + j % 4 * 16..][..16], 4 * (j % 8 / 4));
         let (high, high_shift) = two_bits(high, j);
         for ((value, low), high) in run.iter_mut().zip(low).zip(high) {
-            *value = d * f32::from((low >> low_shift & 15 | (high >> high_shift & 3) << 4) as i8 - 32);
+            *value =
+                d * f32::from((low >> low_shift & 15 | (high >> high_shift & 3) << 4) as i8 - 32);
         }
     }
 }

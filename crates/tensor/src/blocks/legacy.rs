@@ -6,7 +6,11 @@ use super::{float_at, half_at, word_at};
 pub(super) fn q1_0(block: &[u8], out: &mut [f32]) {
     let d = half_at(block, 0);
     for (i, value) in out.iter_mut().enumerate() {
-        *value = if block[2 + i / 8] >> (i % 8) & 1 == 1 { d } else { -d };
+        *value = if block[2 + i / 8] >> (i % 8) & 1 == 1 {
+            d
+        } else {
+            -d
+        };
     }
 }
 
@@ -34,13 +38,17 @@ pub(super) fn q4_1(block: &[u8], out: &mut [f32]) {
 /// `{f16 d, u32 fifth bits, codes[16]}`
 pub(super) fn q5_0(block: &[u8], out: &mut [f32]) {
     let (d, fifth) = (half_at(block, 0), word_at(block, 2));
-    nibbles(&block[6..], out, |i, code| d * f32::from((code | ((fifth >> i & 1) as u8) << 4) as i8 - 16));
+    nibbles(&block[6..], out, |i, code| {
+        d * f32::from((code | ((fifth >> i & 1) as u8) << 4) as i8 - 16)
+    });
 }
 
 /// `{f16 d, f16 m, u32 fifth bits, codes[16]}`
 pub(super) fn q5_1(block: &[u8], out: &mut [f32]) {
     let (d, m, fifth) = (half_at(block, 0), half_at(block, 2), word_at(block, 4));
-    nibbles(&block[8..], out, |i, code| d * f32::from(code | ((fifth >> i & 1) as u8) << 4) + m);
+    nibbles(&block[8..], out, |i, code| {
+        d * f32::from(code | ((fifth >> i & 1) as u8) << 4) + m
+    });
 }
 
 /// `{f16 d, i8 codes[32]}`

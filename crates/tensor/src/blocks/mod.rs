@@ -25,7 +25,10 @@ pub const LARGEST: usize = 256;
 /// When `bytes` is not a whole number of blocks or `out` has not exactly their elements.
 pub fn dequantize(block: BlockType, bytes: &[u8], out: &mut [f32]) {
     let (per, size) = (block.elements(), block.bytes());
-    assert!(bytes.len().is_multiple_of(size) && out.len() == bytes.len() / size * per, "whole blocks, and room for them");
+    assert!(
+        bytes.len().is_multiple_of(size) && out.len() == bytes.len() / size * per,
+        "whole blocks, and room for them"
+    );
     let one = kernel(block);
     for (bytes, out) in bytes.chunks_exact(size).zip(out.chunks_exact_mut(per)) {
         one(bytes, out);
@@ -92,14 +95,17 @@ mod tests {
     use proptest::prelude::*;
 
     fn unhex(text: &str) -> Vec<u8> {
-        (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("hex")).collect()
+        (0..text.len() / 2)
+            .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).expect("hex"))
+            .collect()
     }
 
     /// `testdata/blocks.json` holds blocks of every type and the f32 bits that gguf-py makes of them (for the three types it
     /// cannot read, of their definition in ggml).
     #[test]
     fn every_type_is_bit_identical_to_gguf_py() {
-        let golden: serde_json::Value = serde_json::from_str(include_str!("../../testdata/blocks.json")).expect("golden data");
+        let golden: serde_json::Value =
+            serde_json::from_str(include_str!("../../testdata/blocks.json")).expect("golden data");
         for block in BlockType::ALL {
             let case = &golden[block.name()];
             let bytes = unhex(case["blocks"].as_str().expect("blocks"));
@@ -108,7 +114,12 @@ mod tests {
             dequantize(*block, &bytes, &mut out);
             assert_eq!(out.len() * 4, expected.len(), "{}", block.name());
             for (i, (found, expected)) in out.iter().zip(expected.chunks_exact(4)).enumerate() {
-                assert_eq!(found.to_bits(), word_at(expected, 0), "{} element {i}: {found}", block.name());
+                assert_eq!(
+                    found.to_bits(),
+                    word_at(expected, 0),
+                    "{} element {i}: {found}",
+                    block.name()
+                );
             }
         }
     }

@@ -32,25 +32,53 @@ pub(super) const PLAIN_STACK: u64 = 2;
 /// the text, and then what there always is, an encoder before its decoder.
 pub(super) fn stack<'a>(segments: impl Iterator<Item = &'a str> + Clone) -> Option<u64> {
     let is = |words: &[&str]| segments.clone().any(|segment| words.contains(&segment));
-    if is(&["vision_tower", "vision_model", "vision_encoder", "visual", "image_encoder", "audio_tower"]) {
+    if is(&[
+        "vision_tower",
+        "vision_model",
+        "vision_encoder",
+        "visual",
+        "image_encoder",
+        "audio_tower",
+    ]) {
         return Some(if is(&["merger"]) { 1 } else { 0 });
     }
-    if is(&["multi_modal_projector", "mm_projector", "vision_projector", "connector"]) {
+    if is(&[
+        "multi_modal_projector",
+        "mm_projector",
+        "vision_projector",
+        "connector",
+    ]) {
         return Some(1);
     }
-    let numbered =
-        |segment: &str| ["layer", "stage"].into_iter().find_map(|word| segment.strip_prefix(word)).and_then(|number| number.parse().ok());
+    let numbered = |segment: &str| {
+        ["layer", "stage"]
+            .into_iter()
+            .find_map(|word| segment.strip_prefix(word))
+            .and_then(|number| number.parse().ok())
+    };
     let known = |segment: &str| {
-        numbered(segment).map(|number: u64| number.saturating_add(PLAIN_STACK)).or(match segment {
-            "encoder" | "down" | "down_blocks" => Some(PLAIN_STACK),
-            "mid" | "mid_block" | "middle" | "middle_block" => Some(PLAIN_STACK + 1),
-            "decoder" | "up" | "up_blocks" | "single_transformer_blocks" | "single_blocks" => Some(PLAIN_STACK + 2),
-            _ => None,
-        })
+        numbered(segment)
+            .map(|number: u64| number.saturating_add(PLAIN_STACK))
+            .or(match segment {
+                "encoder" | "down" | "down_blocks" => Some(PLAIN_STACK),
+                "mid" | "mid_block" | "middle" | "middle_block" => Some(PLAIN_STACK + 1),
+                "decoder" | "up" | "up_blocks" | "single_transformer_blocks" | "single_blocks" => {
+                    Some(PLAIN_STACK + 2)
+                }
+                _ => None,
+            })
     };
     // The text of a network that sees is read behind what is seen.
-    let text = if is(&["language_model"]) { PLAIN_STACK + 2 } else { 0 };
-    segments.clone().find_map(known).or((text > 0).then_some(PLAIN_STACK)).map(|stack| stack.saturating_add(text))
+    let text = if is(&["language_model"]) {
+        PLAIN_STACK + 2
+    } else {
+        0
+    };
+    segments
+        .clone()
+        .find_map(known)
+        .or((text > 0).then_some(PLAIN_STACK))
+        .map(|stack| stack.saturating_add(text))
 }
 
 /// Whether two kinds of modules take turns here, each numbered for itself.
@@ -59,33 +87,54 @@ pub(super) fn takes_turns(segment: &str) -> bool {
 }
 
 /// What a layer is called where its number is no segment of a path. Letters alone need the number right behind them.
-const LAYERS: [&str; 11] = ["layers", "layer", "blocks", "block", "blk", "encoder", "decoder", "enc", "dec", "l", "h"];
+const LAYERS: [&str; 11] = [
+    "layers", "layer", "blocks", "block", "blk", "encoder", "decoder", "enc", "dec", "l", "h",
+];
 
 /// The number of a layer behind the word for one, `layer5_attn`, `block_5/attn`, `L05.attn`, and the name behind it.
 pub(super) fn worded_layer(name: &str) -> Option<(u64, &str)> {
     let bytes = name.as_bytes();
     (0..bytes.len()).find_map(|at| {
-        let begins =
-            at == 0 || !bytes[at - 1].is_ascii_alphanumeric() || (bytes[at].is_ascii_uppercase() && bytes[at - 1].is_ascii_lowercase());
-        let word = LAYERS
-            .iter()
-            .filter(|_| begins)
-            .find(|word| bytes[at..].get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word.as_bytes())))?;
+        let begins = at == 0
+            || !bytes[at - 1].is_ascii_alphanumeric()
+            || (bytes[at].is_ascii_uppercase() && bytes[at - 1].is_ascii_lowercase());
+        let word = LAYERS.iter().filter(|_| begins).find(|word| {
+            bytes[at..]
+                .get(..word.len())
+                .is_some_and(|part| part.eq_ignore_ascii_case(word.as_bytes()))
+        })?;
         let behind = &name[at + word.len()..];
-        let digits = if word.len() == 1 { behind } else { behind.strip_prefix(['_', '-', '[', '.', ':', ' ']).unwrap_or(behind) };
+        let digits = if word.len() == 1 {
+            behind
+        } else {
+            behind
+                .strip_prefix(['_', '-', '[', '.', ':', ' '])
+                .unwrap_or(behind)
+        };
         let count = digits.bytes().take_while(u8::is_ascii_digit).count();
         let number = digits[..count].parse().ok()?;
-        Some((number, digits[count..].trim_start_matches(['_', '-', ']', '.', ':', ' ', '/'])))
+        Some((
+            number,
+            digits[count..].trim_start_matches(['_', '-', ']', '.', ':', ' ', '/']),
+        ))
     })
 }
 
 /// Whether a name ends with a number that counts a few modules in a row, outside of the layers.
 pub(super) fn is_in_a_row(name: &str) -> bool {
-    let Some((before, last)) = name.rsplit_once(['.', '/']) else { return false };
-    let counted = before.split(['.', '/']).any(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
+    let Some((before, last)) = name.rsplit_once(['.', '/']) else {
+        return false;
+    };
+    let counted = before
+        .split(['.', '/'])
+        .any(|part| part.bytes().next().is_some_and(|b| b.is_ascii_digit()));
     let lower = before.to_ascii_lowercase();
-    let outside = ["emb", "head", "classifier", "final", "pooler"].iter().any(|word| lower.contains(word))
-        || lower.split(['.', '/']).any(|part| part == "stem" || part.ends_with("_stem"));
+    let outside = ["emb", "head", "classifier", "final", "pooler"]
+        .iter()
+        .any(|word| lower.contains(word))
+        || lower
+            .split(['.', '/'])
+            .any(|part| part == "stem" || part.ends_with("_stem"));
     last.bytes().all(|b| b.is_ascii_digit()) && !counted && outside
 }
 
@@ -124,11 +173,27 @@ pub(super) fn outside_of_layers(name: &str) -> Outside {
     if INPUTS.contains(&lower.as_str()) {
         return Outside::Before;
     }
-    let whole = ["drop", "pos_drop", "embed_drop", "norm_pre", "ln_pre", "pre_layrnorm", "pre_layernorm", "x_embedder", "context_embedder"];
-    if segments.clone().any(|segment| whole.contains(&segment) || begins.iter().any(|word| segment.starts_with(word))) {
+    let whole = [
+        "drop",
+        "pos_drop",
+        "embed_drop",
+        "norm_pre",
+        "ln_pre",
+        "pre_layrnorm",
+        "pre_layernorm",
+        "x_embedder",
+        "context_embedder",
+    ];
+    if segments.clone().any(|segment| {
+        whole.contains(&segment) || begins.iter().any(|word| segment.starts_with(word))
+    }) {
         return Outside::Before;
     }
-    if segments.any(|segment| segment == "encoder") { Outside::EndOfEncoder } else { Outside::After }
+    if segments.any(|segment| segment == "encoder") {
+        Outside::EndOfEncoder
+    } else {
+        Outside::After
+    }
 }
 
 /// What is not known comes here: after what begins a layer or a network, before what ends it.
@@ -151,10 +216,39 @@ pub(super) fn rank(segment: &str, parent: &str, in_layer: bool) -> u8 {
     if !in_layer && name == "activation" {
         return UNKNOWN + 1;
     }
-    let outside = says(&["emb", "norm", "ln_f", "pool", "head", "classifier", "logits", "loss", "input_", "pixel", "position"])
-        || ["wte", "wpe", "conv1", "bn1", "relu", "fc", "conv_in", "conv_out", "act", "linear_1", "linear_2", "time_proj"].contains(&name);
+    let outside = says(&[
+        "emb",
+        "norm",
+        "ln_f",
+        "pool",
+        "head",
+        "classifier",
+        "logits",
+        "loss",
+        "input_",
+        "pixel",
+        "position",
+    ]) || [
+        "wte",
+        "wpe",
+        "conv1",
+        "bn1",
+        "relu",
+        "fc",
+        "conv_in",
+        "conv_out",
+        "act",
+        "linear_1",
+        "linear_2",
+        "time_proj",
+    ]
+    .contains(&name);
     let dropped = name == "dropout" && parent.contains("embed");
-    if in_layer || outside || dropped { rank } else { UNKNOWN }
+    if in_layer || outside || dropped {
+        rank
+    } else {
+        UNKNOWN
+    }
 }
 
 /// What modules are called before their parts where all of a path is one word: `self_attn_q_proj`; and whether that is a feed-forward.
@@ -210,10 +304,17 @@ const PARTS: [&str; 38] = [
 ];
 
 fn in_a_layer(name: &str, parent: &str) -> u8 {
-    let part =
-        BEFORE_PARTS.iter().find_map(|(before, feeds)| Some((name.strip_prefix(before).filter(|part| PARTS.contains(part))?, *feeds)));
+    let part = BEFORE_PARTS.iter().find_map(|(before, feeds)| {
+        Some((
+            name.strip_prefix(before)
+                .filter(|part| PARTS.contains(part))?,
+            *feeds,
+        ))
+    });
     match part {
-        Some(("c_proj" | "out_proj" | "proj" | "dense", true)) => return in_a_layer("down_proj", ""),
+        Some(("c_proj" | "out_proj" | "proj" | "dense", true)) => {
+            return in_a_layer("down_proj", "");
+        }
         Some(("gate", true)) => return in_a_layer("gate_proj", ""),
         Some((part, _)) => return in_a_layer(part, ""),
         None => {}
@@ -223,7 +324,10 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
     let is_norm = has(&["norm", "ln_", "_ln"]) || is(&["ln", "ln1", "ln2"]);
     // A feed-forward that is no module of its own comes after the attention beside it.
     let beside = if parent.is_empty() { 38 } else { 0 };
-    let numbered = |word: &str, number: char| name.strip_prefix(word).is_some_and(|rest| rest.trim_start_matches('_').starts_with(number));
+    let numbered = |word: &str, number: char| {
+        name.strip_prefix(word)
+            .is_some_and(|rest| rest.trim_start_matches('_').starts_with(number))
+    };
     match () {
         () if is(&["time_proj"]) => 2,
         () if is(&["embed"]) => 3,
@@ -242,7 +346,15 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if name.starts_with("ffn_moe_weights") => 54,
         () if is(&["ffn_moe_gate", "ffn_moe_up"]) => 55,
         () if is(&["ffn_silu", "ffn_gelu", "ffn_moe_silu", "ffn_moe_swiglu"]) => 56,
-        () if is(&["ffn_gate_par", "ffn_swiglu", "ffn_geglu", "ffn_moe_gate_par"]) => 57,
+        () if is(&[
+            "ffn_gate_par",
+            "ffn_swiglu",
+            "ffn_geglu",
+            "ffn_moe_gate_par",
+        ]) =>
+        {
+            57
+        }
         () if is(&["ffn_moe_down"]) => 58,
         () if is(&["ffn_moe_out"]) => 71,
         () if is(&["l_out"]) => 84,
@@ -251,11 +363,7 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if is(&["pre"]) => 14,
         () if is(&["post"]) => 16,
         () if is(&["dropout"]) && (parent == "output" || parent.contains("embed")) => {
-            if parent == "output" {
-                79
-            } else {
-                81
-            }
+            if parent == "output" { 79 } else { 81 }
         }
         () if is(&["ls1", "layer_scale1"]) => 37,
         () if is(&["drop_path1"]) => 38,
@@ -280,7 +388,12 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         }
         () if has(&["word_emb", "tok_emb", "token_emb", "embed_tokens"]) || is(&["wte"]) => 3,
         () if has(&["pos_emb", "position", "token_type"]) || is(&["wpe"]) => 4,
-        () if is_norm && is(&["layernorm", "layer_norm"]) && (parent == "output" || parent.contains("embed")) => 80,
+        () if is_norm
+            && is(&["layernorm", "layer_norm"])
+            && (parent == "output" || parent.contains("embed")) =>
+        {
+            80
+        }
         // The parts of an attention that have norms of their own.
         () if is_norm && has(&["q_a", "kv_a"]) => {
             if has(&["kv_a"]) {
@@ -292,8 +405,19 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if is_norm && (is(&["q_norm", "q_layernorm", "norm_q"]) || has(&["query_norm"])) => 20,
         () if is_norm && (is(&["k_norm", "k_layernorm", "norm_k"]) || has(&["key_norm"])) => 21,
         () if is_norm && has(&["encoder_attn", "cross"]) => 28,
-        () if is_norm && (has(&["post_attention", "post_attn", "after"]) || is(&["post_norm", "post_ln", "post_layernorm"])) => 40,
-        () if is_norm && (has(&["ln_2", "ln2", "ffn", "mlp", "final", "pre_feed", "pre_ff", "norm2", "norm_2"])) => 42,
+        () if is_norm
+            && (has(&["post_attention", "post_attn", "after"])
+                || is(&["post_norm", "post_ln", "post_layernorm"])) =>
+        {
+            40
+        }
+        () if is_norm
+            && (has(&[
+                "ln_2", "ln2", "ffn", "mlp", "final", "pre_feed", "pre_ff", "norm2", "norm_2",
+            ])) =>
+        {
+            42
+        }
         () if is_norm && has(&["post_feed", "post_ff", "norm3", "norm_out", "ln_f"]) => 62,
         () if is_norm => 10,
         () if is(&["conv1d"]) => 15,
@@ -319,18 +443,84 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if has(&["context", "attn_out", "attention_out"]) || is(&["z", "ctx"]) => 32,
         () if has(&["mlp_out", "ffn_out", "feed_forward_out", "feedforward_out"]) => 72,
         () if is(&["resid_pre", "hidden_in"]) => 5,
-        () if is(&["resid_post", "resid_out", "layer_out", "layer_output", "block_out", "block_output", "hidden_out"]) => 84,
-        () if is(&["qkv", "query_key_value", "c_attn", "in_proj", "q_a_proj", "wqkv", "qkv_proj"]) => 11,
+        () if is(&[
+            "resid_post",
+            "resid_out",
+            "layer_out",
+            "layer_output",
+            "block_out",
+            "block_output",
+            "hidden_out",
+        ]) =>
+        {
+            84
+        }
+        () if is(&[
+            "qkv",
+            "query_key_value",
+            "c_attn",
+            "in_proj",
+            "q_a_proj",
+            "wqkv",
+            "qkv_proj",
+        ]) =>
+        {
+            11
+        }
         () if is(&["q_b_proj"]) => 13,
         () if name.starts_with("kv_a") => 14,
         () if name.starts_with("kv_b") => 16,
         () if has(&["rot", "rope", "_pe"]) => 22,
-        () if is(&["self", "selfattention", "self_attention", "attn", "attention", "mixer"]) || has(&["self_attn"]) => 24,
-        () if is(&["router"]) || (is(&["gate"]) && (parent.contains("moe") || parent.contains("mlp"))) => 10,
-        () if is(&["ids", "indices", "topk_ids", "selected_experts", "router_ids"]) => 11,
-        () if is(&["weights", "routing_weights", "topk_weights", "router_weights"]) => 12,
+        () if is(&[
+            "self",
+            "selfattention",
+            "self_attention",
+            "attn",
+            "attention",
+            "mixer",
+        ]) || has(&["self_attn"]) =>
+        {
+            24
+        }
+        () if is(&["router"])
+            || (is(&["gate"]) && (parent.contains("moe") || parent.contains("mlp"))) =>
+        {
+            10
+        }
+        () if is(&[
+            "ids",
+            "indices",
+            "topk_ids",
+            "selected_experts",
+            "router_ids",
+        ]) =>
+        {
+            11
+        }
+        () if is(&[
+            "weights",
+            "routing_weights",
+            "topk_weights",
+            "router_weights",
+        ]) =>
+        {
+            12
+        }
         () if is(&["experts", "shared_experts"]) => 13,
-        () if is(&["gate_proj", "gate_up_proj", "wi_0", "wi", "w1", "fc1", "c_fc", "dense_h_to_4h", "linear1", "linear_1", "lin1"]) => {
+        () if is(&[
+            "gate_proj",
+            "gate_up_proj",
+            "wi_0",
+            "wi",
+            "w1",
+            "fc1",
+            "c_fc",
+            "dense_h_to_4h",
+            "linear1",
+            "linear_1",
+            "lin1",
+        ]) =>
+        {
             14 + beside
         }
         () if is(&["up_proj", "up", "wi_1", "w3", "g_proj"]) => 15 + beside,
@@ -347,8 +537,25 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if is(&["scan", "ssm"]) => 30,
         () if is(&["skip"]) => 31,
         () if is(&["hidden", "mlp_hidden", "gated"]) => 32,
-        () if is(&["o_proj", "out_proj", "c_proj", "dense", "wo", "o", "proj", "to_out"]) => 33,
-        () if is(&["down_proj", "down", "w2", "fc2", "dense_4h_to_h", "linear2", "linear_2", "lin2"]) => 33 + beside,
+        () if is(&[
+            "o_proj", "out_proj", "c_proj", "dense", "wo", "o", "proj", "to_out",
+        ]) =>
+        {
+            33
+        }
+        () if is(&[
+            "down_proj",
+            "down",
+            "w2",
+            "fc2",
+            "dense_4h_to_h",
+            "linear2",
+            "linear_2",
+            "lin2",
+        ]) =>
+        {
+            33 + beside
+        }
         () if is(&["to_q"]) => 17,
         () if is(&["to_k"]) => 18,
         () if is(&["to_v"]) => 19,
@@ -356,7 +563,18 @@ fn in_a_layer(name: &str, parent: &str) -> u8 {
         () if is(&["k"]) || name.starts_with("k_") || name.starts_with("key") => 18,
         () if is(&["v"]) || name.starts_with("v_") || name.starts_with("value") => 19,
         () if is(&["mid", "resid_mid"]) => 36,
-        () if has(&["mlp", "feed_forward", "feedforward", "ffn", "moe", "densereludense", "intermediate"]) => 50,
+        () if has(&[
+            "mlp",
+            "feed_forward",
+            "feedforward",
+            "ffn",
+            "moe",
+            "densereludense",
+            "intermediate",
+        ]) =>
+        {
+            50
+        }
         () if is(&["output", "out"]) => 80,
         () if has(&["pool"]) => 82,
         () if has(&["lm_head", "classifier"]) || is(&["head", "fc", "score", "conv_out"]) => 90,

@@ -14,13 +14,16 @@ fn bits(value: &serde_json::Value) -> u64 {
 fn cases(name: &str) -> Vec<(serde_json::Value, String)> {
     let golden = golden();
     let list = golden[name].as_array().expect("a list");
-    list.iter().map(|case| (case[0].clone(), case[1].as_str().expect("text").to_owned())).collect()
+    list.iter()
+        .map(|case| (case[0].clone(), case[1].as_str().expect("text").to_owned()))
+        .collect()
 }
 
 /// NumPy's text, or the same digits written out where NumPy 2.4 begins to use exponents for narrow floats.
 fn agrees(found: &str, numpy: &str) -> bool {
     let digits = |text: &str| text.parse::<f64>().expect("a number").to_bits();
-    found == numpy || (numpy.contains("e+") && !found.contains('e') && digits(found) == digits(numpy))
+    found == numpy
+        || (numpy.contains("e+") && !found.contains('e') && digits(found) == digits(numpy))
 }
 
 #[test]
@@ -36,7 +39,10 @@ fn floats_are_written_as_numpy_writes_them() {
         let value = Float::F16(f16::from_bits(bits(&code) as u16));
         let found = value.to_string();
         // Ours may write a short number out where NumPy rounds it.
-        assert!(agrees(&found, &text) || found.parse::<f64>() == Ok(value.to_f64()), "{found}, {text}");
+        assert!(
+            agrees(&found, &text) || found.parse::<f64>() == Ok(value.to_f64()),
+            "{found}, {text}"
+        );
     }
 }
 
@@ -68,9 +74,16 @@ fn extended_values_are_written_as_numpy_writes_them() {
 fn dates_are_written_as_numpy_writes_them() {
     for case in golden()["datetime"].as_array().expect("a list") {
         let unit = TimeUnit::new(1, case[0].as_str().expect("a unit")).expect("a unit");
-        assert_eq!(date(case[1].as_i64().expect("a count"), unit), case[2].as_str().expect("text"), "{case}");
+        assert_eq!(
+            date(case[1].as_i64().expect("a count"), unit),
+            case[2].as_str().expect("text"),
+            "{case}"
+        );
     }
-    assert_eq!(duration(-3, TimeUnit::new(25, "s").expect("a unit")), "-75 seconds");
+    assert_eq!(
+        duration(-3, TimeUnit::new(25, "s").expect("a unit")),
+        "-75 seconds"
+    );
 }
 
 /// Whether the text means the same bits; any NaN will do for NaN.
@@ -80,7 +93,9 @@ fn survives(value: Float) -> bool {
         (a, b) if a.to_f64().is_nan() => b.to_f64().is_nan(),
         (Float::F16(a), Float::F16(b)) => a.to_bits() == b.to_bits(),
         (Float::Bf16(a), Float::Bf16(b)) => a.to_bits() == b.to_bits(),
-        (Float::F32(a), Float::F32(b)) | (Float::Small(_, a), Float::Small(_, b)) => a.to_bits() == b.to_bits(),
+        (Float::F32(a), Float::F32(b)) | (Float::Small(_, a), Float::Small(_, b)) => {
+            a.to_bits() == b.to_bits()
+        }
         (Float::F64(a), Float::F64(b)) => a.to_bits() == b.to_bits(),
         _ => false,
     }
@@ -109,7 +124,11 @@ fn every_small_float_survives_its_text() {
     ];
     for dtype in dtypes {
         for value in small_table(dtype).expect("a small float") {
-            assert!(survives(Float::Small(dtype, *value)), "{dtype} {value} as {}", Float::Small(dtype, *value));
+            assert!(
+                survives(Float::Small(dtype, *value)),
+                "{dtype} {value} as {}",
+                Float::Small(dtype, *value)
+            );
         }
     }
 }
@@ -129,19 +148,41 @@ fn floats_take_no_more_digits_than_they_need() {
 #[test]
 fn json_keeps_what_it_has_no_number_for() {
     assert_eq!(Value::Float(Float::F32(f32::NAN)).to_json(), "NaN");
-    assert_eq!(Value::Float(Float::F16(f16::NEG_INFINITY)).to_json(), "-Infinity");
-    assert_eq!(Value::Float(Float::Bf16(bf16::from_f32(0.1))).to_json(), 0.100_097_656_25);
-    assert_eq!(Value::Int(i128::from(u64::MAX)).to_json().to_string(), "18446744073709551615");
-    assert_eq!(Value::Complex(Float::F32(1.0), Float::F32(-0.5)).to_json().to_string(), "[1.0,-0.5]");
+    assert_eq!(
+        Value::Float(Float::F16(f16::NEG_INFINITY)).to_json(),
+        "-Infinity"
+    );
+    assert_eq!(
+        Value::Float(Float::Bf16(bf16::from_f32(0.1))).to_json(),
+        0.100_097_656_25
+    );
+    assert_eq!(
+        Value::Int(i128::from(u64::MAX)).to_json().to_string(),
+        "18446744073709551615"
+    );
+    assert_eq!(
+        Value::Complex(Float::F32(1.0), Float::F32(-0.5))
+            .to_json()
+            .to_string(),
+        "[1.0,-0.5]"
+    );
 }
 
 #[test]
 fn an_element_of_any_dtype_has_a_value() {
-    for dtype in DType::PLAIN.iter().copied().chain(BlockType::ALL.iter().copied().map(DType::Block)) {
+    for dtype in DType::PLAIN
+        .iter()
+        .copied()
+        .chain(BlockType::ALL.iter().copied().map(DType::Block))
+    {
         let len = dtype.byte_len(512).expect("whole blocks") as usize;
-        let view = View::new(dtype, Shape::from([2, 256]), Bytes::from(vec![0x31; len])).expect("a tensor");
+        let view = View::new(dtype, Shape::from([2, 256]), Bytes::from(vec![0x31; len]))
+            .expect("a tensor");
         let mut numbers = Vec::new();
-        assert!(crate::f64_values(&view, 300, 1, &mut Vec::new(), &mut numbers), "{dtype}");
+        assert!(
+            crate::f64_values(&view, 300, 1, &mut Vec::new(), &mut numbers),
+            "{dtype}"
+        );
         let found = match view.value(&[1, 44]) {
             Value::Bool(value) => vec![f64::from(u8::from(value))],
             Value::Int(value) => vec![value as f64],
@@ -149,17 +190,38 @@ fn an_element_of_any_dtype_has_a_value() {
             Value::Complex(a, b) | Value::Pair(a, b) => vec![a.to_f64(), b.to_f64()],
             other => panic!("{dtype} is {other}"),
         };
-        assert!(found == numbers || found[0].is_nan() && numbers[0].is_nan(), "{dtype}: {found:?}, {numbers:?}");
+        assert!(
+            found == numbers || found[0].is_nan() && numbers[0].is_nan(),
+            "{dtype}: {found:?}, {numbers:?}"
+        );
     }
 }
 
 #[test]
 fn words_are_quoted_and_quantized_codes_scaled() {
-    let view = |dtype, bytes: Vec<u8>| View::new(dtype, Shape::from([1]), Bytes::from(bytes)).expect("a tensor");
-    assert_eq!(view(DType::Str(2), vec![0xe9, 0, 0, 0, 0, 0, 0, 0]).value(&[0]).to_string(), "'é'");
-    assert_eq!(view(DType::Bytes(3), vec![b'a', 1, 0]).value(&[0]).to_string(), "b'a\\x01'");
-    assert_eq!(view(DType::Void(2), vec![0xab, 1]).value(&[0]).to_string(), "ab01");
-    let quantized = view(DType::QU8, vec![13]).quantized(Quant::Tensor { scale: 0.5, zero_point: 3.0 });
+    let view = |dtype, bytes: Vec<u8>| {
+        View::new(dtype, Shape::from([1]), Bytes::from(bytes)).expect("a tensor")
+    };
+    assert_eq!(
+        view(DType::Str(2), vec![0xe9, 0, 0, 0, 0, 0, 0, 0])
+            .value(&[0])
+            .to_string(),
+        "'é'"
+    );
+    assert_eq!(
+        view(DType::Bytes(3), vec![b'a', 1, 0])
+            .value(&[0])
+            .to_string(),
+        "b'a\\x01'"
+    );
+    assert_eq!(
+        view(DType::Void(2), vec![0xab, 1]).value(&[0]).to_string(),
+        "ab01"
+    );
+    let quantized = view(DType::QU8, vec![13]).quantized(Quant::Tensor {
+        scale: 0.5,
+        zero_point: 3.0,
+    });
     assert_eq!(quantized.value(&[0]).to_string(), "5.0");
 }
 

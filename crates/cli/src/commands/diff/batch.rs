@@ -62,7 +62,13 @@ struct Document<'a> {
 }
 
 impl Diff {
-    pub(super) fn run_batch(&self, file: &Path, settings: &Settings, opening: &Opening, out: &mut dyn Write) -> anyhow::Result<u8> {
+    pub(super) fn run_batch(
+        &self,
+        file: &Path,
+        settings: &Settings,
+        opening: &Opening,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<u8> {
         let tasks = tasks(&text_of(file)?, settings).map_err(|error| {
             let hint = hint_of(&error);
             let failure = Failure::new(format!("`{}`, {error}", file.display()));
@@ -71,7 +77,11 @@ impl Diff {
         let (mut reports, mut rows) = (Vec::new(), Vec::new());
         for task in &tasks {
             if interrupt::stopped() {
-                rows.push(Row { error: Some("stopped before its turn".to_owned()), partial: true, ..task.row() });
+                rows.push(Row {
+                    error: Some("stopped before its turn".to_owned()),
+                    partial: true,
+                    ..task.row()
+                });
                 reports.push(None);
                 continue;
             }
@@ -81,7 +91,13 @@ impl Diff {
         }
         let worst = rows.iter().map(|row| row.exit).max().unwrap_or(NOT_DONE);
         if opening.json {
-            json::document(out, &Document { reports: &reports, summary: &rows })?;
+            json::document(
+                out,
+                &Document {
+                    reports: &reports,
+                    summary: &rows,
+                },
+            )?;
         } else {
             summary(&rows, out)?;
         }
@@ -89,18 +105,38 @@ impl Diff {
     }
 
     /// One failure is one row: the others still have an answer.
-    fn run_task(&self, task: &Task, opening: &Opening, out: &mut dyn Write) -> anyhow::Result<(Option<Report>, Row)> {
-        let comparison = self.comparison(&task.line.reference, task.line.candidate.as_deref(), task.settings.clone());
+    fn run_task(
+        &self,
+        task: &Task,
+        opening: &Opening,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<(Option<Report>, Row)> {
+        let comparison = self.comparison(
+            &task.line.reference,
+            task.line.candidate.as_deref(),
+            task.settings.clone(),
+        );
         let compared = match comparison.run(opening) {
             Ok(compared) => compared,
             Err(error) => {
                 report::note(&format!("{}: {error}", task.name));
-                return Ok((None, Row { error: Some(error.to_string()), hint: hint_of(&error), ..task.row() }));
+                return Ok((
+                    None,
+                    Row {
+                        error: Some(error.to_string()),
+                        hint: hint_of(&error),
+                        ..task.row()
+                    },
+                ));
             }
         };
         let mut report = compared.report;
         // Many reports are kept until the end, and nobody prints what each index of each axis holds.
-        report.pairs.iter_mut().filter_map(|pair| pair.totals.as_mut()).for_each(|totals| totals.profiles = Vec::new());
+        report
+            .pairs
+            .iter_mut()
+            .filter_map(|pair| pair.totals.as_mut())
+            .for_each(|totals| totals.profiles = Vec::new());
         if !opening.json {
             writeln!(out, "== {}", human::safe(&task.name))?;
             report::text(&report, &self.rows(compared.alone), out)?;
@@ -108,13 +144,24 @@ impl Diff {
             out.flush()?;
         }
         report::warnings(&report);
-        compared.notes.iter().for_each(|note| report::note(&format!("{}: {note}", task.name)));
+        compared
+            .notes
+            .iter()
+            .for_each(|note| report::note(&format!("{}: {note}", task.name)));
         let row = Row {
             verdict: Some(report.verdict()),
             partial: report.partial,
-            first_divergence: report.first_divergence().map(|at| report.pairs[at].name.clone()),
+            first_divergence: report
+                .first_divergence()
+                .map(|at| report.pairs[at].name.clone()),
             pairs: Some(report.pairs.len()),
-            diverged: Some(report.pairs.iter().filter(|pair| pair.verdict == twinscope_compare::Verdict::Diverged).count()),
+            diverged: Some(
+                report
+                    .pairs
+                    .iter()
+                    .filter(|pair| pair.verdict == twinscope_compare::Verdict::Diverged)
+                    .count(),
+            ),
             missing: Some(report.only_reference.len() + report.only_candidate.len()),
             exit: exit::code(&report, self.allow_missing),
             ..task.row()
@@ -129,7 +176,11 @@ impl Task {
         Row {
             name: self.name.clone(),
             reference: self.line.reference.display().to_string(),
-            candidate: self.line.candidate.as_ref().map(|path| path.display().to_string()),
+            candidate: self
+                .line
+                .candidate
+                .as_ref()
+                .map(|path| path.display().to_string()),
             verdict: None,
             partial: false,
             first_divergence: None,
@@ -147,7 +198,11 @@ impl Task {
 fn tasks(text: &str, settings: &Settings) -> anyhow::Result<Vec<Task>> {
     let mut tasks = Vec::new();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+    for (number, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
         let task = task(line, settings).map_err(|error| {
             Failure::new(format!("line {}: {error}", number + 1))
                 .hint("a line is like {\"reference\": \"a.pt\", \"candidate\": \"b.pt\", \"name\": \"first\"}")
@@ -168,11 +223,18 @@ fn task(line: &str, settings: &Settings) -> anyhow::Result<Task> {
         Some(candidate) => format!("{} against {}", place(&line.reference), place(candidate)),
         None => place(&line.reference),
     };
-    Ok(Task { name: line.name.clone().unwrap_or_else(both), settings, line })
+    Ok(Task {
+        name: line.name.clone().unwrap_or_else(both),
+        settings,
+        line,
+    })
 }
 
 /// The command's settings with what the line says instead.
-fn overlaid(settings: &Settings, own: &serde_json::Map<String, serde_json::Value>) -> anyhow::Result<Settings> {
+fn overlaid(
+    settings: &Settings,
+    own: &serde_json::Map<String, serde_json::Value>,
+) -> anyhow::Result<Settings> {
     if own.is_empty() {
         return Ok(settings.clone());
     }
@@ -194,18 +256,30 @@ fn summary(rows: &[Row], out: &mut dyn Write) -> anyhow::Result<()> {
         Column::right("missing"),
         Column::left("first divergence"),
     ];
-    table::write(out, &columns, rows.len(), human::stdout_width(), "comparison", &mut |at, cells| {
-        let row = &rows[at];
-        cells.cell(human::safe(&row.name));
-        cells.cell(match (row.verdict, row.partial) {
-            (Some(verdict), false) => report::overall(verdict).to_owned(),
-            (Some(verdict), true) => format!("{}, partial", report::overall(verdict)),
-            (None, _) => "no answer".to_owned(),
-        });
-        for count in [row.pairs, row.diverged, row.missing] {
-            cells.cell(count.map_or_else(String::new, |count| count.to_string()));
-        }
-        cells.cell(human::safe(row.first_divergence.as_deref().or(row.error.as_deref()).unwrap_or("")));
-    })?;
+    table::write(
+        out,
+        &columns,
+        rows.len(),
+        human::stdout_width(),
+        "comparison",
+        &mut |at, cells| {
+            let row = &rows[at];
+            cells.cell(human::safe(&row.name));
+            cells.cell(match (row.verdict, row.partial) {
+                (Some(verdict), false) => report::overall(verdict).to_owned(),
+                (Some(verdict), true) => format!("{}, partial", report::overall(verdict)),
+                (None, _) => "no answer".to_owned(),
+            });
+            for count in [row.pairs, row.diverged, row.missing] {
+                cells.cell(count.map_or_else(String::new, |count| count.to_string()));
+            }
+            cells.cell(human::safe(
+                row.first_divergence
+                    .as_deref()
+                    .or(row.error.as_deref())
+                    .unwrap_or(""),
+            ));
+        },
+    )?;
     Ok(())
 }

@@ -54,11 +54,15 @@ pub(in crate::commands) struct Chosen {
 impl Chosen {
     pub(in crate::commands) fn settings(&self, opening: &Opening) -> anyhow::Result<Settings> {
         let mut settings = match &self.config {
-            Some(path) => Settings::from_text(&text_of(path)?).map_err(|error| within(path, &error))?,
+            Some(path) => {
+                Settings::from_text(&text_of(path)?).map_err(|error| within(path, &error))?
+            }
             None => Settings::default(),
         };
         if let Some(rules) = &self.rules {
-            settings.set_match(rules).map_err(|error| Failure::new(format!("--match: {error}")))?;
+            settings
+                .set_match(rules)
+                .map_err(|error| Failure::new(format!("--match: {error}")))?;
         }
         settings.layer_offset = self.layer_offset.or(settings.layer_offset);
         settings.fuzzy_threshold = self.fuzzy_threshold.unwrap_or(settings.fuzzy_threshold);
@@ -67,11 +71,21 @@ impl Chosen {
         settings.causes &= !self.no_causes;
         replace(&mut settings.only, opening.only().to_vec());
         replace(&mut settings.skip, self.skip.clone());
-        replace(&mut settings.patterns, self.pattern.iter().map(|text| pattern(text)).collect());
-        let layouts = self.layout.iter().map(|text| LayoutOverride::parse(text)).collect::<Result<_, _>>();
+        replace(
+            &mut settings.patterns,
+            self.pattern.iter().map(|text| pattern(text)).collect(),
+        );
+        let layouts = self
+            .layout
+            .iter()
+            .map(|text| LayoutOverride::parse(text))
+            .collect::<Result<_, _>>();
         replace(
             &mut settings.layouts,
-            layouts.map_err(|error| Failure::new(format!("--layout: {error}")).hint("like --layout '0_query: squeeze(0)'"))?,
+            layouts.map_err(|error| {
+                Failure::new(format!("--layout: {error}"))
+                    .hint("like --layout '0_query: squeeze(0)'")
+            })?,
         );
         if let Some(path) = &self.map {
             settings.map = mapfile::parse(&text_of(path)?).map_err(|error| within(path, &error))?;
@@ -88,8 +102,11 @@ impl Chosen {
 pub(super) fn check(settings: &Settings) -> anyhow::Result<()> {
     settings.check()?;
     for layout in &settings.layouts {
-        parse_steps(&layout.steps).map_err(|error| Failure::new(format!("the layout of `{}`: {error}", layout.name)))?;
-        globset::Glob::new(&layout.name).map_err(|error| Failure::new(format!("the layout of `{}`: {}", layout.name, error.kind())))?;
+        parse_steps(&layout.steps)
+            .map_err(|error| Failure::new(format!("the layout of `{}`: {error}", layout.name)))?;
+        globset::Glob::new(&layout.name).map_err(|error| {
+            Failure::new(format!("the layout of `{}`: {}", layout.name, error.kind()))
+        })?;
     }
     Ok(engine::check(settings)?)
 }
@@ -103,8 +120,14 @@ fn replace<T>(setting: &mut Vec<T>, given: Vec<T>) {
 
 fn pattern(text: &str) -> Pattern {
     match text.split_once("=>") {
-        Some((reference, candidate)) => Pattern { reference: reference.trim().to_owned(), candidate: Some(candidate.trim().to_owned()) },
-        None => Pattern { reference: text.to_owned(), candidate: None },
+        Some((reference, candidate)) => Pattern {
+            reference: reference.trim().to_owned(),
+            candidate: Some(candidate.trim().to_owned()),
+        },
+        None => Pattern {
+            reference: text.to_owned(),
+            candidate: None,
+        },
     }
 }
 

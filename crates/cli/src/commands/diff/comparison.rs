@@ -76,13 +76,23 @@ struct Known {
 
 impl Known {
     fn take_report(&self) -> Option<Report> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.report
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     /// Closes both sides at once: what was unpacked for them takes its time to be given back.
     fn give_back(self: Arc<Self>) {
         // Work that was left behind has them still.
-        let Some(Planned { reference, candidate, .. }) = Arc::into_inner(self).and_then(|known| known.planned.into_inner()) else { return };
+        let Some(Planned {
+            reference,
+            candidate,
+            ..
+        }) = Arc::into_inner(self).and_then(|known| known.planned.into_inner())
+        else {
+            return;
+        };
         rayon::join(|| drop(reference), || drop(candidate));
     }
 }
@@ -100,7 +110,12 @@ impl Comparison {
         let known = Arc::new(Known::default());
         let bar = Arc::new(Measuring::new());
         let work = {
-            let (comparison, opening, known, bar) = (self.clone(), opening.clone(), Arc::clone(&known), Arc::clone(&bar));
+            let (comparison, opening, known, bar) = (
+                self.clone(),
+                opening.clone(),
+                Arc::clone(&known),
+                Arc::clone(&bar),
+            );
             move || comparison.work(&opening, &known, &bar)
         };
         let finished = interrupt::unless_stopped(work, || bar.draw());
@@ -127,20 +142,38 @@ impl Comparison {
         let known = Arc::new(Known::default());
         let bar = Arc::new(Measuring::new());
         let work = {
-            let (comparison, opening, known, bar) = (self.clone(), opening.clone(), Arc::clone(&known), Arc::clone(&bar));
+            let (comparison, opening, known, bar) = (
+                self.clone(),
+                opening.clone(),
+                Arc::clone(&known),
+                Arc::clone(&bar),
+            );
             move || comparison.work(&opening, &known, &bar)
         };
         let finished = interrupt::unless_stopped(work, || bar.draw());
         bar.clear();
         let stopped = || Failure::new("stopped before the pair was examined");
         finished.ok_or_else(stopped)??;
-        let (planned, report) = known.planned.get().zip(known.take_report()).ok_or_else(stopped)?;
+        let (planned, report) = known
+            .planned
+            .get()
+            .zip(known.take_report())
+            .ok_or_else(stopped)?;
         let at = find(&report)?;
-        let (left, right) = (Side::new(&*planned.reference.source), Side::new(&*planned.candidate.source));
+        let (left, right) = (
+            Side::new(&*planned.reference.source),
+            Side::new(&*planned.candidate.source),
+        );
         let scene = Scene::new(&planned.plan, &left, &right, &report);
         let explained = causes::explain(&scene, at).ok_or_else(|| {
-            let why = report.pairs[at].reason.clone().unwrap_or_else(|| "it has no numbers, or more than are looked at".to_owned());
-            Failure::new(format!("`{}` cannot be examined: {why}", report.pairs[at].name))
+            let why = report.pairs[at]
+                .reason
+                .clone()
+                .unwrap_or_else(|| "it has no numbers, or more than are looked at".to_owned());
+            Failure::new(format!(
+                "`{}` cannot be examined: {why}",
+                report.pairs[at].name
+            ))
         })?;
         Ok((report, at, explained))
     }
@@ -150,17 +183,28 @@ impl Comparison {
             return Err(Failure::new("standard input cannot be both sides").into());
         }
         // Both at once: what one has left to unpack at its end is not enough for all threads.
-        let (reference, candidate) =
-            rayon::join(|| self.reference.open(opening), || self.candidate.as_ref().map(|given| given.open(opening)));
+        let (reference, candidate) = rayon::join(
+            || self.reference.open(opening),
+            || self.candidate.as_ref().map(|given| given.open(opening)),
+        );
         let reference = Arc::new(reference?);
-        let candidate = candidate.transpose()?.map_or_else(|| Arc::clone(&reference), Arc::new);
-        let noise = self.noise.as_ref().map(|path| opening.open(path)).transpose()?;
+        let candidate = candidate
+            .transpose()?
+            .map_or_else(|| Arc::clone(&reference), Arc::new);
+        let noise = self
+            .noise
+            .as_ref()
+            .map(|path| opening.open(path))
+            .transpose()?;
         let (left, right) = (Side::new(&*reference.source), Side::new(&*candidate.source));
         let mut notes = Vec::new();
         let plan = match &self.candidate {
             Some(_) => {
                 if self.exact {
-                    notes.push("--exact is for one source; of two every pair is measured anyway".to_owned());
+                    notes.push(
+                        "--exact is for one source; of two every pair is measured anyway"
+                            .to_owned(),
+                    );
                 }
                 engine::plan(&left, &right, &self.settings)?
             }
@@ -174,14 +218,35 @@ impl Comparison {
         };
         let parts = engine::slots(&plan);
         bar.begin(bytes(&plan, &left, &right));
-        let planned = Planned { reference: Arc::clone(&reference), candidate: Arc::clone(&candidate), plan, parts, notes };
+        let planned = Planned {
+            reference: Arc::clone(&reference),
+            candidate: Arc::clone(&candidate),
+            plan,
+            parts,
+            notes,
+        };
         let planned = known.planned.get_or_init(|| planned);
-        engine::measure(&planned.plan, &left, &right, &self.settings, bar, &planned.parts);
+        engine::measure(
+            &planned.plan,
+            &left,
+            &right,
+            &self.settings,
+            bar,
+            &planned.parts,
+        );
         if let Some(noise) = noise {
-            let floors = engine::measured_floors(&left, &Side::new(&*noise.source), &self.settings, bar)?;
+            let floors =
+                engine::measured_floors(&left, &Side::new(&*noise.source), &self.settings, bar)?;
             let _ = known.floors.set(floors);
         }
-        let mut report = engine::merge(&planned.plan, engine::taken(&planned.parts), &left, &right, &self.settings, known.floors.get());
+        let mut report = engine::merge(
+            &planned.plan,
+            engine::taken(&planned.parts),
+            &left,
+            &right,
+            &self.settings,
+            known.floors.get(),
+        );
         if !report.partial && self.settings.causes {
             engine::explain(&planned.plan, &left, &right, &mut report);
         }
@@ -191,15 +256,33 @@ impl Comparison {
 
     /// The report, or what is known of it when the work was left behind.
     fn merged(&self, planned: &Planned, known: &Known) -> Compared {
-        let Planned { reference, candidate, plan, parts, notes } = planned;
+        let Planned {
+            reference,
+            candidate,
+            plan,
+            parts,
+            notes,
+        } = planned;
         let (left, right) = (Side::new(&*reference.source), Side::new(&*candidate.source));
         let floors = known.floors.get();
-        let merge = || engine::merge(plan, engine::taken(parts), &left, &right, &self.settings, floors);
+        let merge = || {
+            engine::merge(
+                plan,
+                engine::taken(parts),
+                &left,
+                &right,
+                &self.settings,
+                floors,
+            )
+        };
         let mut report = known.take_report().unwrap_or_else(merge);
         let mut notes = notes.clone();
         if self.noise.is_some() && floors.is_none() {
             report.partial = true;
-            notes.push("stopped before the noise was measured; rounding is judged by the noise model".to_owned());
+            notes.push(
+                "stopped before the noise was measured; rounding is judged by the noise model"
+                    .to_owned(),
+            );
         }
         if let (Some(noise), Some(floors)) = (&self.noise, floors) {
             let (noise, pairs) = (noise.display(), &plan.pairing.pairs);
@@ -212,10 +295,22 @@ impl Comparison {
                 _ => {}
             }
         }
-        notes.extend(self.settings.used_for_nothing().into_iter().filter(|_| !plan.alone));
+        notes.extend(
+            self.settings
+                .used_for_nothing()
+                .into_iter()
+                .filter(|_| !plan.alone),
+        );
         let unused = engine::unused_layouts(plan, &left, &self.settings).into_iter();
-        notes.extend(unused.map(|name| format!("--layout `{name}` is of no pair; pairs go by the reference's names")));
-        Compared { report, map: mapfile::entries(&plan.pairing, &left, &right), alone: plan.alone, notes }
+        notes.extend(unused.map(|name| {
+            format!("--layout `{name}` is of no pair; pairs go by the reference's names")
+        }));
+        Compared {
+            report,
+            map: mapfile::entries(&plan.pairing, &left, &right),
+            alone: plan.alone,
+            notes,
+        }
     }
 }
 
@@ -226,10 +321,15 @@ fn bytes(plan: &Plan, reference: &Side<'_>, candidate: &Side<'_>) -> u64 {
         let elements = item.shape.elements().unwrap_or(0);
         elements.saturating_mul(item.dtype.itemsize().unwrap_or(1) as u64)
     };
-    let pairs = plan.pairing.pairs.iter().filter(|pair| !plan.is_ranked(pair));
+    let pairs = plan
+        .pairing
+        .pairs
+        .iter()
+        .filter(|pair| !plan.is_ranked(pair));
     let sizes = pairs.flat_map(|pair| {
         let left = pair.reference.iter().map(|item| size(reference, *item));
-        left.chain(pair.candidate.iter().map(|item| size(candidate, *item))).collect::<Vec<_>>()
+        left.chain(pair.candidate.iter().map(|item| size(candidate, *item)))
+            .collect::<Vec<_>>()
     });
     sizes.fold(0, u64::saturating_add)
 }

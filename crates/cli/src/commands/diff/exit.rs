@@ -13,7 +13,11 @@ const DIFFER: u8 = 1;
 /// The contract's exit codes. A divergence that was found counts more than what could not be read; being stopped counts more than both.
 pub(super) fn code(report: &Report, allow_missing: bool) -> u8 {
     let any = |is: &dyn Fn(&PairReport) -> bool| report.pairs.iter().any(is);
-    let ranks = report.findings.iter().filter(|finding| finding.kind == MISSING_RANKS).count();
+    let ranks = report
+        .findings
+        .iter()
+        .filter(|finding| finding.kind == MISSING_RANKS)
+        .count();
     let missing = report.only_reference.len() + report.only_candidate.len() + ranks;
     let unread = !report.skipped.is_empty()
         || report.findings.iter().any(|finding| finding.attack)

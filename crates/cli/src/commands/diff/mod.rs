@@ -86,15 +86,24 @@ pub(crate) struct Diff {
 
 impl Diff {
     pub(crate) fn source(&self) -> &Path {
-        self.reference.as_deref().or(self.batch.as_deref()).unwrap_or(Path::new(""))
+        self.reference
+            .as_deref()
+            .or(self.batch.as_deref())
+            .unwrap_or(Path::new(""))
     }
 
     pub(crate) fn run(&self, opening: &Opening, out: &mut dyn Write) -> anyhow::Result<u8> {
         if opening.json && self.csv.as_deref() == Some(Path::new("-")) {
-            return Err(Failure::new("--json and --csv - both want standard output").hint("give --csv a file").into());
+            return Err(Failure::new("--json and --csv - both want standard output")
+                .hint("give --csv a file")
+                .into());
         }
         let settings = self.chosen.settings(opening)?;
-        for path in [&self.save_map, &self.csv, &self.html].into_iter().flatten().filter(|path| *path != Path::new("-")) {
+        for path in [&self.save_map, &self.csv, &self.html]
+            .into_iter()
+            .flatten()
+            .filter(|path| *path != Path::new("-"))
+        {
             can_be_written(path)?;
         }
         interrupt::listen();
@@ -106,12 +115,22 @@ impl Diff {
         }
     }
 
-    fn run_one(&self, reference: &Path, settings: Settings, opening: &Opening, out: &mut dyn Write) -> anyhow::Result<u8> {
-        let compared = self.comparison(reference, self.candidate.as_deref(), settings).run(opening)?;
+    fn run_one(
+        &self,
+        reference: &Path,
+        settings: Settings,
+        opening: &Opening,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<u8> {
+        let compared = self
+            .comparison(reference, self.candidate.as_deref(), settings)
+            .run(opening)?;
         // What was measured for hours is shown also when the disk is full by then.
         let saved = self.save_files(&compared);
         match self.csv.as_deref() {
-            Some(path) if path == Path::new("-") => out.write_all(csv(&compared.report)?.as_bytes())?,
+            Some(path) if path == Path::new("-") => {
+                out.write_all(csv(&compared.report)?.as_bytes())?
+            }
             _ => compared.write(&self.rows(compared.alone), opening.json, out)?,
         }
         compared.warn(out)?;
@@ -124,7 +143,9 @@ impl Diff {
 
     fn save_files(&self, compared: &Compared) -> anyhow::Result<()> {
         if let Some(path) = &self.save_map {
-            let format = mapfile::MapFormat::of_extension(path.extension().and_then(|extension| extension.to_str()));
+            let format = mapfile::MapFormat::of_extension(
+                path.extension().and_then(|extension| extension.to_str()),
+            );
             save(path, &mapfile::write(&compared.map, format))?;
         }
         if let Some(path) = &self.html {
@@ -137,7 +158,12 @@ impl Diff {
         Ok(())
     }
 
-    fn comparison(&self, reference: &Path, candidate: Option<&Path>, settings: Settings) -> Comparison {
+    fn comparison(
+        &self,
+        reference: &Path,
+        candidate: Option<&Path>,
+        settings: Settings,
+    ) -> Comparison {
         Comparison {
             reference: Given::Path(reference.to_owned()),
             candidate: candidate.map(|path| Given::Path(path.to_owned())),
@@ -148,13 +174,19 @@ impl Diff {
     }
 
     fn rows(&self, alone: bool) -> report::Rows {
-        report::Rows { limit: if self.all { usize::MAX } else { self.limit }, all: self.all, alone }
+        report::Rows {
+            limit: if self.all { usize::MAX } else { self.limit },
+            all: self.all,
+            alone,
+        }
     }
 }
 
 /// One row for each pair, the very table that the page gives away.
 fn csv(report: &twinscope_compare::Report) -> anyhow::Result<String> {
-    Ok(twinscope_server::report_csv(&twinscope_server::document::Report::of(report)?))
+    Ok(twinscope_server::report_csv(
+        &twinscope_server::document::Report::of(report)?,
+    ))
 }
 
 /// Compares two sources in memory and shows what `diff` would.
@@ -165,17 +197,39 @@ pub(super) fn held(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     interrupt::listen();
-    let settings = Settings { only: opening.only().to_vec(), ..Settings::default() };
+    let settings = Settings {
+        only: opening.only().to_vec(),
+        ..Settings::default()
+    };
     let (reference, candidate) = (Given::Held(reference), Some(Given::Held(candidate)));
-    let compared = Comparison { reference, candidate, noise: None, settings, exact: false }.run(opening)?;
+    let compared = Comparison {
+        reference,
+        candidate,
+        noise: None,
+        settings,
+        exact: false,
+    }
+    .run(opening)?;
     let limit = if all { usize::MAX } else { ROWS };
-    compared.write(&report::Rows { limit, all, alone: false }, opening.json, out)?;
+    compared.write(
+        &report::Rows {
+            limit,
+            all,
+            alone: false,
+        },
+        opening.json,
+        out,
+    )?;
     compared.warn(out)
 }
 
 impl Compared {
     fn write(&self, rows: &report::Rows, as_json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-        if as_json { json::document(out, &self.report) } else { report::text(&self.report, rows, out) }
+        if as_json {
+            json::document(out, &self.report)
+        } else {
+            report::text(&self.report, rows, out)
+        }
     }
 
     /// Says what else there is to say, after the report is out.
@@ -189,7 +243,10 @@ impl Compared {
 
 /// Whether there is a folder to write this file into: a slip is told before hours of work, not after. What is there is left as it is.
 fn can_be_written(path: &Path) -> anyhow::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let why = if path.is_dir() {
         "it is a folder".to_owned()
     } else if !folder.is_dir() {
@@ -202,10 +259,12 @@ fn can_be_written(path: &Path) -> anyhow::Result<()> {
 
 /// Writes a file the user asked for.
 fn save(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).map_err(|error| Failure::new(format!("cannot write `{}`: {error}", path.display())).into())
+    std::fs::write(path, text)
+        .map_err(|error| Failure::new(format!("cannot write `{}`: {error}", path.display())).into())
 }
 
 /// Reads a text file the user named.
 fn text_of(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).map_err(|error| Failure::new(format!("cannot read `{}`: {error}", path.display())).into())
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(format!("cannot read `{}`: {error}", path.display())).into())
 }

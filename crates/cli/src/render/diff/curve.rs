@@ -18,27 +18,55 @@ const LOWEST: std::ops::RangeInclusive<f64> = -8.0..=-3.0;
 
 const TITLE: &str = "rel L2  ";
 
-pub(super) fn write(report: &Report, width: usize, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn write(
+    report: &Report,
+    width: usize,
+    paint: Paint,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let lowest = lowest(report);
     let scale = format!("  (log, ▁ 1e{lowest} to █ 1; · identical)");
-    let room = width.saturating_sub(TITLE.len() + scale.chars().count()).clamp(16, 100);
+    let room = width
+        .saturating_sub(TITLE.len() + scale.chars().count())
+        .clamp(16, 100);
     // Columns of equal size; the last may be smaller.
     let each = report.pairs.len().div_ceil(room).max(1);
-    let bars: String = report.pairs.chunks(each).map(|pairs| column(pairs, lowest)).collect();
-    writeln!(out, "{TITLE}{bars}{}", paint.in_colour(Colour::Faint, scale))?;
+    let bars: String = report
+        .pairs
+        .chunks(each)
+        .map(|pairs| column(pairs, lowest))
+        .collect();
+    writeln!(
+        out,
+        "{TITLE}{bars}{}",
+        paint.in_colour(Colour::Faint, scale)
+    )?;
     if let Some(first) = report.first_divergence() {
         let at = first / each;
         let name = human::shorten(&human::safe(&report.pairs[first].name).to_string(), 60);
         let mark = format!("^ {name}");
-        writeln!(out, "{:pad$}{}", "", paint.in_colour(Colour::Bad, mark), pad = TITLE.len() + at)?;
+        writeln!(
+            out,
+            "{:pad$}{}",
+            "",
+            paint.in_colour(Colour::Bad, mark),
+            pad = TITLE.len() + at
+        )?;
     }
     Ok(())
 }
 
 /// The power of ten below the smallest difference.
 fn lowest(report: &Report) -> f64 {
-    let differences = report.pairs.iter().filter_map(|pair| pair.totals.as_ref()?.rel_l2).filter(|rel_l2| *rel_l2 > 0.0);
-    differences.map(|rel_l2| rel_l2.log10().floor()).fold(*LOWEST.end(), f64::min).max(*LOWEST.start())
+    let differences = report
+        .pairs
+        .iter()
+        .filter_map(|pair| pair.totals.as_ref()?.rel_l2)
+        .filter(|rel_l2| *rel_l2 > 0.0);
+    differences
+        .map(|rel_l2| rel_l2.log10().floor())
+        .fold(*LOWEST.end(), f64::min)
+        .max(*LOWEST.start())
 }
 
 /// The worst of a few pairs.
@@ -59,7 +87,9 @@ enum Level {
 }
 
 fn level(pair: &PairReport, lowest: f64) -> Level {
-    let Some(totals) = &pair.totals else { return Level::Unknown };
+    let Some(totals) = &pair.totals else {
+        return Level::Unknown;
+    };
     if pair.verdict == Verdict::Identical {
         return Level::Nothing;
     }

@@ -17,13 +17,22 @@ pub(super) fn of(report: &Report, alone: bool) -> (String, Colour) {
         two_sides(report)
     };
     if report.partial && report.first_divergence().is_none() && !report.pairs.is_empty() {
-        let measured = report.pairs.iter().filter(|pair| pair.totals.is_some()).count();
-        let sentence =
-            format!("PARTIAL (stopped early): {measured} of {} measured, none diverged", human::count(report.pairs.len(), "pair"));
+        let measured = report
+            .pairs
+            .iter()
+            .filter(|pair| pair.totals.is_some())
+            .count();
+        let sentence = format!(
+            "PARTIAL (stopped early): {measured} of {} measured, none diverged",
+            human::count(report.pairs.len(), "pair")
+        );
         return (sentence, Colour::Doubtful);
     }
     if report.partial {
-        return (format!("PARTIAL (stopped early): {sentence}"), Colour::Doubtful);
+        return (
+            format!("PARTIAL (stopped early): {sentence}"),
+            Colour::Doubtful,
+        );
     }
     (sentence, colour)
 }
@@ -31,13 +40,23 @@ pub(super) fn of(report: &Report, alone: bool) -> (String, Colour) {
 fn nothing(report: &Report) -> String {
     let (left, right) = (report.only_reference.len(), report.only_candidate.len());
     match report.left_out.len() {
-        0 => format!("NO ANSWER: nothing could be paired ({left} in the reference, {right} in the candidate)"),
-        some => format!("NO ANSWER: nothing could be paired ({left} and {right} without partner, {some} left out by --only or --skip)"),
+        0 => format!(
+            "NO ANSWER: nothing could be paired ({left} in the reference, {right} in the candidate)"
+        ),
+        some => format!(
+            "NO ANSWER: nothing could be paired ({left} and {right} without partner, {some} left out by --only or --skip)"
+        ),
     }
 }
 
 fn every_other(report: &Report) -> String {
-    let count = |verdict: Verdict| report.pairs.iter().filter(|pair| pair.verdict == verdict).count();
+    let count = |verdict: Verdict| {
+        report
+            .pairs
+            .iter()
+            .filter(|pair| pair.verdict == verdict)
+            .count()
+    };
     format!(
         "{} of one source: {} identical, {} alike up to rounding",
         human::count(report.pairs.len(), "pair"),
@@ -57,27 +76,47 @@ fn two_sides(report: &Report) -> (String, Colour) {
     if !report.skipped.is_empty() {
         lacks.push(format!("{} could not be read", report.skipped.len()));
     }
-    if report.findings.iter().any(|finding| finding.kind == MISSING_RANKS) {
+    if report
+        .findings
+        .iter()
+        .any(|finding| finding.kind == MISSING_RANKS)
+    {
         lacks.push("ranks are missing".to_owned());
     }
     if report.findings.iter().any(|finding| finding.attack) {
         lacks.push("there is unsafe content".to_owned());
     }
-    let but = if lacks.is_empty() { String::new() } else { format!(", but {}", lacks.join(" and ")) };
+    let but = if lacks.is_empty() {
+        String::new()
+    } else {
+        format!(", but {}", lacks.join(" and "))
+    };
     match (report.verdict(), report.first_divergence()) {
         (Overall::Diverged, Some(at)) => (format!("{}{but}", diverged(report, at)), Colour::Bad),
         (Overall::Diverged, None) => (format!("DIVERGED{but}"), Colour::Bad),
         (Overall::Agree, _) => {
-            let colour = if lacks.is_empty() { Colour::Good } else { Colour::Doubtful };
+            let colour = if lacks.is_empty() {
+                Colour::Good
+            } else {
+                Colour::Doubtful
+            };
             (format!("AGREE: {}{but}", agreeing(report)), colour)
         }
-        (Overall::Incomparable, _) => (format!("INCOMPARABLE: {}{but}", incomparable(report)), Colour::Doubtful),
+        (Overall::Incomparable, _) => (
+            format!("INCOMPARABLE: {}{but}", incomparable(report)),
+            Colour::Doubtful,
+        ),
     }
 }
 
 fn diverged(report: &Report, at: usize) -> String {
     let pair = &report.pairs[at];
-    let place = format!("{} (pair {} of {})", human::safe(&pair.name), at + 1, report.pairs.len());
+    let place = format!(
+        "{} (pair {} of {})",
+        human::safe(&pair.name),
+        at + 1,
+        report.pairs.len()
+    );
     let before = &report.pairs[..at];
     let agreeing = before.iter().filter(|pair| pair.verdict.agrees()).count();
     let upstream = match (at, agreeing) {
@@ -93,7 +132,11 @@ fn diverged(report: &Report, at: usize) -> String {
 /// `agree to rounding (worst rel L2 1.2e-2)`, or exactly.
 fn agrees(pairs: &[PairReport], verb: &str) -> String {
     let apart = |pair: &&PairReport| pair.verdict.agrees() && pair.verdict != Verdict::Identical;
-    let worst = pairs.iter().filter(apart).filter_map(|pair| pair.totals.as_ref()?.rel_l2).fold(None, larger);
+    let worst = pairs
+        .iter()
+        .filter(apart)
+        .filter_map(|pair| pair.totals.as_ref()?.rel_l2)
+        .fold(None, larger);
     match worst {
         None => format!("{verb} exactly"),
         worst => format!("{verb} to rounding (worst rel L2 {})", brief(worst)),
@@ -105,50 +148,101 @@ fn larger(a: Option<f64>, b: f64) -> Option<f64> {
 }
 
 fn how_far(pair: &PairReport) -> String {
-    let Some(totals) = &pair.totals else { return "not measured".to_owned() };
+    let Some(totals) = &pair.totals else {
+        return "not measured".to_owned();
+    };
     let mut words = Vec::new();
     if totals.nonfinite_differing > 0 {
-        words.push(format!("{} with a NaN or infinity on one side", human::count(totals.nonfinite_differing as usize, "value")));
+        words.push(format!(
+            "{} with a NaN or infinity on one side",
+            human::count(totals.nonfinite_differing as usize, "value")
+        ));
     }
-    if let Some(rel_l2) = totals.rel_l2.filter(|rel_l2| *rel_l2 > 0.0 || words.is_empty()) {
+    if let Some(rel_l2) = totals
+        .rel_l2
+        .filter(|rel_l2| *rel_l2 > 0.0 || words.is_empty())
+    {
         words.push(format!("rel L2 {}", brief(Some(rel_l2))));
     } else if words.is_empty() {
         words.push(format!("max abs {}", brief(totals.max_abs)));
     }
     // A handful of wrong values is another story than everything being off.
     if totals.differing < totals.count / 10 + 1 && totals.differing < totals.count {
-        words.push(format!("{} of {} values differ", totals.differing, totals.count));
+        words.push(format!(
+            "{} of {} values differ",
+            totals.differing, totals.count
+        ));
     }
     words.join(", ")
 }
 
 fn agreeing(report: &Report) -> String {
-    let count = |verdict: Verdict| report.pairs.iter().filter(|pair| pair.verdict == verdict).count();
+    let count = |verdict: Verdict| {
+        report
+            .pairs
+            .iter()
+            .filter(|pair| pair.verdict == verdict)
+            .count()
+    };
     let (total, identical) = (report.pairs.len(), count(Verdict::Identical));
     let pairs = human::count(total, "pair");
     if identical == total {
-        return if total == 1 { format!("{pairs}, identical") } else { format!("{pairs}, all identical") };
+        return if total == 1 {
+            format!("{pairs}, identical")
+        } else {
+            format!("{pairs}, all identical")
+        };
     }
-    let worst = report.pairs.iter().filter_map(|pair| pair.totals.as_ref()?.rel_l2).fold(None, larger);
+    let worst = report
+        .pairs
+        .iter()
+        .filter_map(|pair| pair.totals.as_ref()?.rel_l2)
+        .fold(None, larger);
     // With --rtol or --atol it is not rounding that was asked about.
-    let by_tolerance = report.pairs.iter().any(|pair| pair.totals.as_ref().is_some_and(|totals| totals.beyond.is_some()));
-    let allowed = if by_tolerance { "tolerance" } else { "rounding" };
-    let mut words = vec![format!("{identical} identical"), format!("{} within {allowed}", count(Verdict::Rounding))];
+    let by_tolerance = report.pairs.iter().any(|pair| {
+        pair.totals
+            .as_ref()
+            .is_some_and(|totals| totals.beyond.is_some())
+    });
+    let allowed = if by_tolerance {
+        "tolerance"
+    } else {
+        "rounding"
+    };
+    let mut words = vec![
+        format!("{identical} identical"),
+        format!("{} within {allowed}", count(Verdict::Rounding)),
+    ];
     if count(Verdict::Harmless) > 0 {
         words.push(format!("{} harmless", count(Verdict::Harmless)));
     }
-    format!("{pairs}, {} (worst rel L2 {})", words.join(", "), brief(worst))
+    format!(
+        "{pairs}, {} (worst rel L2 {})",
+        words.join(", "),
+        brief(worst)
+    )
 }
 
 fn incomparable(report: &Report) -> String {
-    let lacking: Vec<&PairReport> = report.pairs.iter().filter(|pair| !pair.verdict.agrees()).collect();
+    let lacking: Vec<&PairReport> = report
+        .pairs
+        .iter()
+        .filter(|pair| !pair.verdict.agrees())
+        .collect();
     let first = lacking.first().map_or_else(String::new, |pair| {
         let why = pair.reason.as_deref().unwrap_or("not compared");
         format!(", first {}: {}", human::safe(&pair.name), human::safe(why))
     });
-    let what = match lacking.iter().all(|pair| pair.unmeasured == Some(Unmeasured::Unreadable)) {
+    let what = match lacking
+        .iter()
+        .all(|pair| pair.unmeasured == Some(Unmeasured::Unreadable))
+    {
         true => "cannot be read",
         false => "cannot be compared",
     };
-    format!("{} of {} {what}{first}", lacking.len(), human::count(report.pairs.len(), "pair"))
+    format!(
+        "{} of {} {what}{first}",
+        lacking.len(),
+        human::count(report.pairs.len(), "pair")
+    )
 }

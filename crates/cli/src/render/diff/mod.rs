@@ -30,7 +30,11 @@ pub(crate) struct Rows {
 pub(crate) fn text(report: &Report, rows: &Rows, out: &mut dyn Write) -> anyhow::Result<()> {
     let paint = Paint::of_stdout();
     let (sentence, mood) = headline::of(report, rows.alone);
-    writeln!(out, "{}", paint.in_colour(mood, lines(&sentence, human::stdout_width())))?;
+    writeln!(
+        out,
+        "{}",
+        paint.in_colour(mood, lines(&sentence, human::stdout_width()))
+    )?;
     if !rows.alone {
         why::write(report, paint, out)?;
     }
@@ -51,7 +55,9 @@ fn wrapped(text: &str, width: Option<usize>, out: &mut dyn Write) -> io::Result<
 
 /// The text broken between words, so that a terminal does not break them inside; where lines have no width, as it is.
 fn lines(text: &str, width: Option<usize>) -> String {
-    let Some(width) = width else { return text.to_owned() };
+    let Some(width) = width else {
+        return text.to_owned();
+    };
     let (mut out, mut column) = (String::with_capacity(text.len() + 8), 0);
     for word in text.split_inclusive(' ') {
         let (len, blank) = (human::columns(word), usize::from(word.ends_with(' ')));
@@ -85,28 +91,58 @@ fn counts(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     if all_said {
         return Ok(());
     }
-    let count = |is: &dyn Fn(&twinscope_compare::report::PairReport) -> bool| report.pairs.iter().filter(|pair| is(pair)).count();
+    let count = |is: &dyn Fn(&twinscope_compare::report::PairReport) -> bool| {
+        report.pairs.iter().filter(|pair| is(pair)).count()
+    };
     let own = report.divergences().len();
     let mut parts = Vec::new();
     for verdict in [Verdict::Identical, Verdict::Rounding, Verdict::Harmless] {
-        parts.push((count(&|pair| pair.verdict == verdict), verdict.name().to_owned()));
+        parts.push((
+            count(&|pair| pair.verdict == verdict),
+            verdict.name().to_owned(),
+        ));
     }
     let diverged = count(&|pair| pair.verdict == Verdict::Diverged);
-    let inherited =
-        if diverged > own { format!("diverged ({own} by itself, {} inherited)", diverged - own) } else { "diverged".to_owned() };
+    let inherited = if diverged > own {
+        format!("diverged ({own} by itself, {} inherited)", diverged - own)
+    } else {
+        "diverged".to_owned()
+    };
     parts.push((diverged, inherited));
     for (why, words) in [
         (Unmeasured::Shapes, "incomparable"),
         (Unmeasured::Unreadable, "unreadable"),
         (Unmeasured::Stopped, "not reached"),
-        (Unmeasured::Ranked, "only ranked by sketch, not measured (--exact measures them)"),
+        (
+            Unmeasured::Ranked,
+            "only ranked by sketch, not measured (--exact measures them)",
+        ),
     ] {
-        parts.push((count(&|pair| pair.unmeasured == Some(why)), words.to_owned()));
+        parts.push((
+            count(&|pair| pair.unmeasured == Some(why)),
+            words.to_owned(),
+        ));
     }
-    let words: Vec<String> = parts.into_iter().filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}")).collect();
-    wrapped(&format!("{}: {}", human::count(report.pairs.len(), "pair"), words.join(", ")), human::stdout_width(), out)?;
+    let words: Vec<String> = parts
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect();
+    wrapped(
+        &format!(
+            "{}: {}",
+            human::count(report.pairs.len(), "pair"),
+            words.join(", ")
+        ),
+        human::stdout_width(),
+        out,
+    )?;
     if report.layer_offset != 0 {
-        writeln!(out, "layer offset: layer 0 of the reference is layer {} of the candidate", report.layer_offset)?;
+        writeln!(
+            out,
+            "layer offset: layer 0 of the reference is layer {} of the candidate",
+            report.layer_offset
+        )?;
     }
     Ok(())
 }
@@ -117,13 +153,20 @@ fn found_out(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
         [None, None] => return Ok(()),
         [Some(dtype), Some(other)] if dtype == other => vec![("both sides were", dtype)],
         [reference, candidate] => {
-            let sides = [("the reference was", reference), ("the candidate was", candidate)];
-            sides.into_iter().filter_map(|(side, dtype)| Some((side, dtype?))).collect()
+            let sides = [
+                ("the reference was", reference),
+                ("the candidate was", candidate),
+            ];
+            sides
+                .into_iter()
+                .filter_map(|(side, dtype)| Some((side, dtype?)))
+                .collect()
         }
     };
     for (side, dtype) in said {
-        let text =
-            format!("{side} computed in {dtype} and recorded wider: the values are numbers of {dtype}, so rounding is that of {dtype}");
+        let text = format!(
+            "{side} computed in {dtype} and recorded wider: the values are numbers of {dtype}, so rounding is that of {dtype}"
+        );
         wrapped(&text, human::stdout_width(), out)?;
     }
     Ok(())
@@ -132,23 +175,44 @@ fn found_out(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
 /// A screen of leftovers says enough.
 const LEFTOVERS: usize = 20;
 
-fn leftovers(side: &str, left: &[LeftoverReport], most: usize, out: &mut dyn Write) -> anyhow::Result<()> {
+fn leftovers(
+    side: &str,
+    left: &[LeftoverReport],
+    most: usize,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     if left.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nOnly in the {side}: {}", human::count(left.len(), "tensor"))?;
+    writeln!(
+        out,
+        "\nOnly in the {side}: {}",
+        human::count(left.len(), "tensor")
+    )?;
     for leftover in left.iter().take(most) {
         write!(out, "  {}", human::safe(&leftover.name))?;
         match (&leftover.suggestion, leftover.score) {
-            (Some(nearest), Some(score)) => write!(out, "  (nearest: {}, {score:.2} alike)", human::safe(nearest))?,
+            (Some(nearest), Some(score)) => write!(
+                out,
+                "  (nearest: {}, {score:.2} alike)",
+                human::safe(nearest)
+            )?,
             // It has its own partner: a head that one side keeps and the other has tied.
-            (Some(same), None) => write!(out, "  (holds the same as {}, which is paired)", human::safe(same))?,
+            (Some(same), None) => write!(
+                out,
+                "  (holds the same as {}, which is paired)",
+                human::safe(same)
+            )?,
             (None, _) => {}
         }
         writeln!(out)?;
     }
     if left.len() > most {
-        writeln!(out, "  ... and {} more; --all lists them", left.len() - most)?;
+        writeln!(
+            out,
+            "  ... and {} more; --all lists them",
+            left.len() - most
+        )?;
     }
     Ok(())
 }
@@ -165,15 +229,43 @@ pub(crate) fn note(text: &str) {
 }
 
 fn write_warnings(report: &Report, to: &mut dyn Write) -> io::Result<()> {
-    let attacks: Vec<_> = report.findings.iter().filter(|finding| finding.attack).collect();
-    let others: Vec<_> = report.findings.iter().filter(|finding| !finding.attack).collect();
-    super::warnings::lines(to, attacks.len(), |at| format!("unsafe: the {}: {}", attacks[at].side, human::safe(&attacks[at].text)))?;
+    let attacks: Vec<_> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.attack)
+        .collect();
+    let others: Vec<_> = report
+        .findings
+        .iter()
+        .filter(|finding| !finding.attack)
+        .collect();
+    super::warnings::lines(to, attacks.len(), |at| {
+        format!(
+            "unsafe: the {}: {}",
+            attacks[at].side,
+            human::safe(&attacks[at].text)
+        )
+    })?;
     super::warnings::lines(to, report.skipped.len(), |at| {
         let skipped = &report.skipped[at];
-        let what = if skipped.name.is_empty() { "a part".to_owned() } else { format!("`{}`", human::safe(&skipped.name)) };
-        format!("warning: skipped {what} of the {}: {}", skipped.side, human::safe(&skipped.reason))
+        let what = if skipped.name.is_empty() {
+            "a part".to_owned()
+        } else {
+            format!("`{}`", human::safe(&skipped.name))
+        };
+        format!(
+            "warning: skipped {what} of the {}: {}",
+            skipped.side,
+            human::safe(&skipped.reason)
+        )
     })?;
-    super::warnings::lines(to, others.len(), |at| format!("note: the {}: {}", others[at].side, human::safe(&others[at].text)))
+    super::warnings::lines(to, others.len(), |at| {
+        format!(
+            "note: the {}: {}",
+            others[at].side,
+            human::safe(&others[at].text)
+        )
+    })
 }
 
 /// Whether colours are wanted.
@@ -202,7 +294,11 @@ impl Paint {
             Colour::Doubtful => "33",
             Colour::Faint => "2",
         };
-        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+        if self.0 {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_string()
+        }
     }
 }
 
@@ -214,7 +310,9 @@ pub(crate) fn brief(value: Option<f64>) -> String {
         Some(value) if !value.is_finite() => human::number(value),
         Some(value) if (0.01..1000.0).contains(&value.abs()) => {
             let digits = format!("{value:.1e}");
-            digits.parse::<f64>().map_or(digits, |value| value.to_string())
+            digits
+                .parse::<f64>()
+                .map_or(digits, |value| value.to_string())
         }
         Some(value) => format!("{value:.1e}"),
     }
@@ -235,7 +333,14 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let cases = [(0.0, "0"), (0.3249, "0.32"), (12.34, "12"), (1.2e-7, "1.2e-7"), (123_456.0, "1.2e5"), (f64::NAN, "NaN")];
+        let cases = [
+            (0.0, "0"),
+            (0.3249, "0.32"),
+            (12.34, "12"),
+            (1.2e-7, "1.2e-7"),
+            (123_456.0, "1.2e5"),
+            (f64::NAN, "NaN"),
+        ];
         for (value, text) in cases {
             assert_eq!(brief(Some(value)), text);
         }

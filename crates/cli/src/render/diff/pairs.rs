@@ -19,7 +19,12 @@ const AFTER: usize = 5;
 /// Pairs shown when all is well: the furthest apart.
 const WORST: usize = 5;
 
-pub(super) fn write(report: &Report, rows: &Rows, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(super) fn write(
+    report: &Report,
+    rows: &Rows,
+    paint: Paint,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let shown = choose(report, rows);
     if shown.is_empty() {
         return Ok(());
@@ -31,25 +36,50 @@ pub(super) fn write(report: &Report, rows: &Rows, paint: Paint, out: &mut dyn Wr
     let renamed = pairs.iter().any(|pair| pair.reference != pair.candidate);
     let mut text = Vec::new();
     let titles: Vec<Column> = columns.iter().map(|cells| cells.column()).collect();
-    table::write(&mut text, &titles, pairs.len(), width, "name", &mut |at, row| {
-        columns.iter().for_each(|column| row.cell(column.cell(shown[at], pairs[at])));
-    })?;
+    table::write(
+        &mut text,
+        &titles,
+        pairs.len(),
+        width,
+        "name",
+        &mut |at, row| {
+            columns
+                .iter()
+                .for_each(|column| row.cell(column.cell(shown[at], pairs[at])));
+        },
+    )?;
     let text = String::from_utf8_lossy(&text);
     for (at, line) in text.lines().enumerate() {
         let colour = at.checked_sub(1).and_then(|row| colour(pairs[row]));
-        writeln!(out, "{}", colour.map_or_else(|| line.to_owned(), |colour| paint.in_colour(colour, line)))?;
+        writeln!(
+            out,
+            "{}",
+            colour.map_or_else(|| line.to_owned(), |colour| paint.in_colour(colour, line))
+        )?;
     }
     let hidden = report.pairs.len() - shown.len();
     if hidden > 0 {
-        writeln!(out, "... and {}; --all shows every one", human::count(hidden, "more pair"))?;
+        writeln!(
+            out,
+            "... and {}; --all shows every one",
+            human::count(hidden, "more pair")
+        )?;
     }
     if renamed && !columns.contains(&Cells::Candidate) {
-        super::wrapped("(the candidate calls some otherwise: a wider terminal, --json and --csv tell)", width, out)?;
+        super::wrapped(
+            "(the candidate calls some otherwise: a wider terminal, --json and --csv tell)",
+            width,
+            out,
+        )?;
     }
     if !columns.contains(&Cells::Layout) {
         for (at, pair) in shown.iter().zip(&pairs) {
             if let Some(layout) = layout(pair) {
-                super::wrapped(&format!("layout of {}: {}", at + 1, human::safe(&layout)), width, out)?;
+                super::wrapped(
+                    &format!("layout of {}: {}", at + 1, human::safe(&layout)),
+                    width,
+                    out,
+                )?;
             }
         }
     }
@@ -72,15 +102,29 @@ enum Cells {
 }
 
 /// What a terminal that is too narrow does without, the least missed first; layouts are then told below the table.
-const DISPENSABLE: [Cells; 6] = [Cells::Layout, Cells::Cosine, Cells::Candidate, Cells::Dtype, Cells::MaxAbs, Cells::Shape];
+const DISPENSABLE: [Cells; 6] = [
+    Cells::Layout,
+    Cells::Cosine,
+    Cells::Candidate,
+    Cells::Dtype,
+    Cells::MaxAbs,
+    Cells::Shape,
+];
 
 /// Names may be shortened to this before a column goes: their layer and what they are of it should be left.
 const SHORT_NAME: usize = 24;
 
 /// The columns that these pairs fill and that this width has room for.
-fn fitting(pairs: &[&PairReport], shown: &[usize], width: Option<usize>, alone: bool) -> Vec<Cells> {
+fn fitting(
+    pairs: &[&PairReport],
+    shown: &[usize],
+    width: Option<usize>,
+    alone: bool,
+) -> Vec<Cells> {
     use Cells::{Candidate, Cosine, Dtype, Layout, MaxAbs, Name, Number, RelL2, Shape, Verdict};
-    let mut columns = vec![Number, Name, Candidate, Shape, Dtype, RelL2, MaxAbs, Cosine, Verdict, Layout];
+    let mut columns = vec![
+        Number, Name, Candidate, Shape, Dtype, RelL2, MaxAbs, Cosine, Verdict, Layout,
+    ];
     columns.retain(|column| match column {
         Candidate => pairs.iter().any(|pair| pair.reference != pair.candidate),
         Layout => pairs.iter().any(|pair| layout(pair).is_some()),
@@ -88,12 +132,25 @@ fn fitting(pairs: &[&PairReport], shown: &[usize], width: Option<usize>, alone: 
     });
     let Some(width) = width else { return columns };
     let wide = |column: &Cells| {
-        let cells = pairs.iter().zip(shown).map(|(pair, at)| human::columns(&column.cell(*at, pair)));
-        let widest = cells.chain([column.column().title().len()]).max().unwrap_or(0);
-        2 + if *column == Name { widest.min(SHORT_NAME) } else { widest }
+        let cells = pairs
+            .iter()
+            .zip(shown)
+            .map(|(pair, at)| human::columns(&column.cell(*at, pair)));
+        let widest = cells
+            .chain([column.column().title().len()])
+            .max()
+            .unwrap_or(0);
+        2 + if *column == Name {
+            widest.min(SHORT_NAME)
+        } else {
+            widest
+        }
     };
     // Of one source both names are the pair.
-    for dispensable in DISPENSABLE.into_iter().filter(|column| !(alone && *column == Candidate)) {
+    for dispensable in DISPENSABLE
+        .into_iter()
+        .filter(|column| !(alone && *column == Candidate))
+    {
         // Two blanks between columns, none after the last.
         if columns.iter().map(wide).sum::<usize>() <= width + 2 {
             break;
@@ -126,13 +183,20 @@ impl Cells {
             Cells::Name => human::safe(&names(&pair.reference)).to_string(),
             Cells::Candidate if pair.reference == pair.candidate => String::new(),
             Cells::Candidate => human::safe(&names(&pair.candidate)).to_string(),
-            Cells::Shape => pair.shape.as_ref().map_or_else(String::new, ToString::to_string),
+            Cells::Shape => pair
+                .shape
+                .as_ref()
+                .map_or_else(String::new, ToString::to_string),
             Cells::Dtype => dtype_text(pair.dtypes),
             Cells::RelL2 => totals.map_or_else(String::new, |totals| brief(totals.rel_l2)),
             Cells::MaxAbs => totals.map_or_else(String::new, |totals| brief(totals.max_abs)),
-            Cells::Cosine => totals.and_then(|totals| totals.cosine).map_or_else(String::new, cosine),
+            Cells::Cosine => totals
+                .and_then(|totals| totals.cosine)
+                .map_or_else(String::new, cosine),
             Cells::Verdict => human::safe(&judged(pair)).to_string(),
-            Cells::Layout => layout(pair).map_or_else(String::new, |layout| human::safe(&layout).to_string()),
+            Cells::Layout => {
+                layout(pair).map_or_else(String::new, |layout| human::safe(&layout).to_string())
+            }
         }
     }
 }
@@ -157,15 +221,28 @@ fn choose(report: &Report, rows: &Rows) -> Vec<usize> {
         add(first);
         report.divergences().into_iter().for_each(&mut add);
         for away in 1..=BEFORE.max(AFTER) {
-            first.checked_sub(away).filter(|_| away <= BEFORE).into_iter().for_each(&mut add);
-            Some(first + away).filter(|at| away <= AFTER && *at < total).into_iter().for_each(&mut add);
+            first
+                .checked_sub(away)
+                .filter(|_| away <= BEFORE)
+                .into_iter()
+                .for_each(&mut add);
+            Some(first + away)
+                .filter(|at| away <= AFTER && *at < total)
+                .into_iter()
+                .for_each(&mut add);
         }
     }
     // Not having been reached is no news about a pair.
-    let news = |pair: &PairReport| pair.verdict == Verdict::Incomparable && pair.unmeasured != Some(Unmeasured::Stopped);
-    (0..total).filter(|at| news(&report.pairs[*at])).for_each(&mut add);
+    let news = |pair: &PairReport| {
+        pair.verdict == Verdict::Incomparable && pair.unmeasured != Some(Unmeasured::Stopped)
+    };
+    (0..total)
+        .filter(|at| news(&report.pairs[*at]))
+        .for_each(&mut add);
     if report.first_divergence().is_none() {
-        let mut apart: Vec<usize> = (0..total).filter(|at| rel_l2(&report.pairs[*at]) > 0.0).collect();
+        let mut apart: Vec<usize> = (0..total)
+            .filter(|at| rel_l2(&report.pairs[*at]) > 0.0)
+            .collect();
         apart.sort_by(|a, b| rel_l2(&report.pairs[*b]).total_cmp(&rel_l2(&report.pairs[*a])));
         apart.into_iter().take(WORST).for_each(&mut add);
     }
@@ -192,7 +269,10 @@ fn most_alike(report: &Report, limit: usize) -> Vec<usize> {
 }
 
 fn rel_l2(pair: &PairReport) -> f64 {
-    pair.totals.as_ref().and_then(|totals| totals.rel_l2).unwrap_or(0.0)
+    pair.totals
+        .as_ref()
+        .and_then(|totals| totals.rel_l2)
+        .unwrap_or(0.0)
 }
 
 fn colour(pair: &PairReport) -> Option<Colour> {
@@ -207,9 +287,13 @@ fn colour(pair: &PairReport) -> Option<Colour> {
 /// The verdict in words, with where it comes from.
 fn judged(pair: &PairReport) -> String {
     match (pair.verdict, pair.origin, &pair.reason) {
-        (Verdict::Diverged, Some(Origin::Inherited), _) => format!("diverged (inherited){}", not_finite(pair)),
+        (Verdict::Diverged, Some(Origin::Inherited), _) => {
+            format!("diverged (inherited){}", not_finite(pair))
+        }
         (Verdict::Diverged, _, _) => format!("diverged{}", not_finite(pair)),
-        (Verdict::Incomparable, _, _) if pair.unmeasured == Some(Unmeasured::Ranked) => format!("only ranked ({:.2} alike)", pair.score),
+        (Verdict::Incomparable, _, _) if pair.unmeasured == Some(Unmeasured::Ranked) => {
+            format!("only ranked ({:.2} alike)", pair.score)
+        }
         (Verdict::Incomparable, _, Some(reason)) => format!("incomparable: {reason}"),
         (Verdict::Harmless, _, _) => match &pair.agrees_at {
             Some(name) => format!("harmless: agrees again at {name}"),
@@ -221,7 +305,11 @@ fn judged(pair: &PairReport) -> String {
 
 /// What no average shows.
 fn not_finite(pair: &PairReport) -> String {
-    match pair.totals.as_ref().map_or(0, |totals| totals.nonfinite_differing) {
+    match pair
+        .totals
+        .as_ref()
+        .map_or(0, |totals| totals.nonfinite_differing)
+    {
         0 => String::new(),
         count => format!(", {count} not finite on one side"),
     }
@@ -229,7 +317,10 @@ fn not_finite(pair: &PairReport) -> String {
 
 /// The steps in words, when there are any, and whether only the shapes speak for them.
 fn layout(pair: &PairReport) -> Option<String> {
-    let layout = pair.layout.as_ref().filter(|layout| !layout.steps.is_empty())?;
+    let layout = pair
+        .layout
+        .as_ref()
+        .filter(|layout| !layout.steps.is_empty())?;
     Some(match layout.by {
         Evidence::Shape => format!("{} (by shape alone)", layout.text),
         Evidence::Values | Evidence::Declared | Evidence::User => layout.text.clone(),
@@ -249,5 +340,9 @@ fn names(names: &[String]) -> String {
 /// Digits where they matter: how far from 1.
 fn cosine(value: f64) -> String {
     let short = format!("{value:.6}");
-    if short.contains('.') { short.trim_end_matches('0').trim_end_matches('.').to_owned() } else { short }
+    if short.contains('.') {
+        short.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        short
+    }
 }

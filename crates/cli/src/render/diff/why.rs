@@ -14,32 +14,65 @@ pub(super) fn write(report: &Report, paint: Paint, out: &mut dyn Write) -> anyho
         [] => {}
         [one] => said(&report.pairs[*one], "Why: ", paint, out)?,
         // One fault that shows in several tensors: rope on queries and on keys.
-        many if many.iter().all(|at| alike(&report.pairs[*at], &report.pairs[many[0]])) => {
-            let names: Vec<String> = many.iter().map(|at| human::safe(&report.pairs[*at].name).to_string()).collect();
-            said(&report.pairs[many[0]], &format!("Why, in {}: ", names.join(" and ")), paint, out)?;
+        many if many
+            .iter()
+            .all(|at| alike(&report.pairs[*at], &report.pairs[many[0]])) =>
+        {
+            let names: Vec<String> = many
+                .iter()
+                .map(|at| human::safe(&report.pairs[*at].name).to_string())
+                .collect();
+            said(
+                &report.pairs[many[0]],
+                &format!("Why, in {}: ", names.join(" and ")),
+                paint,
+                out,
+            )?;
         }
         many => {
             writeln!(out, "{} independent faults:", many.len())?;
             for (nth, at) in many.iter().take(SHOWN).enumerate() {
                 let pair = &report.pairs[*at];
-                said(pair, &format!("  {}. {}: ", nth + 1, human::safe(&pair.name)), paint, out)?;
+                said(
+                    pair,
+                    &format!("  {}. {}: ", nth + 1, human::safe(&pair.name)),
+                    paint,
+                    out,
+                )?;
             }
             if many.len() > SHOWN {
                 writeln!(out, "  ... and {} more", many.len() - SHOWN)?;
             }
         }
     }
-    for pair in report.pairs.iter().filter(|pair| pair.verdict == Verdict::Harmless).take(SHOWN) {
-        let again = pair.agrees_at.as_deref().map(|name| format!(", agrees again at {}", human::safe(name))).unwrap_or_default();
-        let why = pair.causes.first().map(|cause| format!(": {}", human::safe(&cause.text))).unwrap_or_default();
+    for pair in report
+        .pairs
+        .iter()
+        .filter(|pair| pair.verdict == Verdict::Harmless)
+        .take(SHOWN)
+    {
+        let again = pair
+            .agrees_at
+            .as_deref()
+            .map(|name| format!(", agrees again at {}", human::safe(name)))
+            .unwrap_or_default();
+        let why = pair
+            .causes
+            .first()
+            .map(|cause| format!(": {}", human::safe(&cause.text)))
+            .unwrap_or_default();
         writeln!(out, "Harmless: {}{why}{again}", human::safe(&pair.name))?;
     }
     Ok(())
 }
 
 fn alike(a: &PairReport, b: &PairReport) -> bool {
-    let known =
-        |pair: &PairReport| pair.causes.first().filter(|cause| cause.kind != "unknown").map(|cause| (cause.kind, cause.text.clone()));
+    let known = |pair: &PairReport| {
+        pair.causes
+            .first()
+            .filter(|cause| cause.kind != "unknown")
+            .map(|cause| (cause.kind, cause.text.clone()))
+    };
     known(a).is_some() && known(a) == known(b)
 }
 
@@ -52,8 +85,20 @@ fn said(pair: &PairReport, before: &str, paint: Paint, out: &mut dyn Write) -> a
         writeln!(out, "{before}not examined")?;
         return Ok(());
     };
-    let line = format!("{before}{}{}", human::safe(&cause.text), share(cause.explained));
-    let colour = if cause.kind == "unknown" { Colour::Doubtful } else { Colour::Bad };
-    writeln!(out, "{}", paint.in_colour(colour, super::lines(&line, human::stdout_width())))?;
+    let line = format!(
+        "{before}{}{}",
+        human::safe(&cause.text),
+        share(cause.explained)
+    );
+    let colour = if cause.kind == "unknown" {
+        Colour::Doubtful
+    } else {
+        Colour::Bad
+    };
+    writeln!(
+        out,
+        "{}",
+        paint.in_colour(colour, super::lines(&line, human::stdout_width()))
+    )?;
     Ok(())
 }

@@ -52,22 +52,37 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
     if candidate.iter().zip(&expected).all(|(c, e)| c == e) {
         return None;
     }
-    let (reference, made) = (recorded(Which::Reference), (learned.predict)(Which::Reference, picked)?);
+    let (reference, made) = (
+        recorded(Which::Reference),
+        (learned.predict)(Which::Reference, picked)?,
+    );
     let few = Few::of(site, learned, &some);
     let mut best: Option<(f64, Fit, &Variant)> = None;
     for variant in &learned.variants {
         if few.as_ref().is_some_and(|few| few.rule_out(site, variant)) {
             continue;
         }
-        let Some(predicted) = (variant.predict)(Which::Candidate, picked) else { continue };
-        let Some(fit) = regress(site, &candidate, &expected, &predicted) else { continue };
-        let near =
-            (fit.coefficient - 1.0).abs() <= NEAR_ONE && fit.error <= if variant.fitted { LARGEST_ERROR / 4.0 } else { LARGEST_ERROR };
+        let Some(predicted) = (variant.predict)(Which::Candidate, picked) else {
+            continue;
+        };
+        let Some(fit) = regress(site, &candidate, &expected, &predicted) else {
+            continue;
+        };
+        let near = (fit.coefficient - 1.0).abs() <= NEAR_ONE
+            && fit.error
+                <= if variant.fitted {
+                    LARGEST_ERROR / 4.0
+                } else {
+                    LARGEST_ERROR
+                };
         if !near || (fit.coefficient - 1.0).abs() > ERRORS * fit.error.max(0.02) {
             continue;
         }
-        let of_reference = (variant.predict)(Which::Reference, picked).and_then(|h| regress(site, &reference, &made, &h));
-        if !of_reference.is_some_and(|fit| fit.coefficient.abs() <= NEAR_ZERO && fit.error <= 2.0 * LARGEST_ERROR) {
+        let of_reference = (variant.predict)(Which::Reference, picked)
+            .and_then(|h| regress(site, &reference, &made, &h));
+        if !of_reference.is_some_and(|fit| {
+            fit.coefficient.abs() <= NEAR_ZERO && fit.error <= 2.0 * LARGEST_ERROR
+        }) {
             continue;
         }
         let nearer = best.as_ref().is_none_or(|(left, ..)| fit.left < *left);
@@ -82,26 +97,40 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
         details: variant.details.clone(),
         coefficient: fit.coefficient,
         error: fit.error,
-        predicted: if learned.work <= MOST_WORK { (variant.predict)(Which::Candidate, site.all())? } else { Vec::new() },
+        predicted: if learned.work <= MOST_WORK {
+            (variant.predict)(Which::Candidate, site.all())?
+        } else {
+            Vec::new()
+        },
     })
 }
 
 /// Whether rounding makes the formula itself look like the alternative: a cap far beyond the values takes less off a number of bf16 than half the
 /// distance to the next one, so the number stays as it was, every time. Then what is rounded of both must be told apart.
 fn is_imitated(site: &Site<'_>, candidate: &[f64], expected: &[f64], predicted: &[f64]) -> bool {
-    let Some(unit) = unit_roundoff(site.scene.entries()[site.pair].dtypes[1]).filter(|unit| COARSE.contains(unit)) else { return false };
+    let Some(unit) = unit_roundoff(site.scene.entries()[site.pair].dtypes[1])
+        .filter(|unit| COARSE.contains(unit))
+    else {
+        return false;
+    };
     let bits = -unit.log2() as u32;
-    let rounded = |values: &[f64]| -> Vec<f64> { values.iter().map(|value| nearest(*value, bits)).collect() };
+    let rounded =
+        |values: &[f64]| -> Vec<f64> { values.iter().map(|value| nearest(*value, bits)).collect() };
     let made = rounded(expected);
     let is_small = |fit: Fit| fit.coefficient.abs() <= NEAR_ZERO;
     if regress(site, &made, expected, predicted).is_none_or(is_small) {
         return false;
     }
-    regress(site, candidate, &made, &rounded(predicted)).is_none_or(|fit| (fit.coefficient - 1.0).abs() > NEAR_ONE)
+    regress(site, candidate, &made, &rounded(predicted))
+        .is_none_or(|fit| (fit.coefficient - 1.0).abs() > NEAR_ONE)
 }
 
 /// Unit roundoffs of f32, f16 and bf16: numbers that need no scale to be rounded.
-const COARSE: [f64; 3] = [1.0 / (1 << 24) as f64, 1.0 / (1 << 11) as f64, 1.0 / (1 << 8) as f64];
+const COARSE: [f64; 3] = [
+    1.0 / (1 << 24) as f64,
+    1.0 / (1 << 11) as f64,
+    1.0 / (1 << 8) as f64,
+];
 
 /// Values from which on a part of them is looked at first, how many those are, and rows at least.
 const MANY: usize = 1 << 15;
@@ -124,15 +153,23 @@ impl Few {
         }
         let rows: Vec<usize> = some.iter().copied().step_by(some.len() / count).collect();
         let picked = Picked::These(&rows);
-        let candidate = site.out.picked(Which::Candidate, picked, width).into_owned();
+        let candidate = site
+            .out
+            .picked(Which::Candidate, picked, width)
+            .into_owned();
         let expected = (learned.predict)(Which::Candidate, picked)?;
-        Some(Self { rows, candidate, expected })
+        Some(Self {
+            rows,
+            candidate,
+            expected,
+        })
     }
 
     /// Whether they say that the candidate does not follow a variant.
     fn rule_out(&self, site: &Site<'_>, variant: &Variant) -> bool {
         let predicted = (variant.predict)(Which::Candidate, Picked::These(&self.rows));
-        let fit = predicted.and_then(|predicted| regress(site, &self.candidate, &self.expected, &predicted));
+        let fit = predicted
+            .and_then(|predicted| regress(site, &self.candidate, &self.expected, &predicted));
         fit.is_some_and(|fit| (fit.coefficient - 1.0).abs() > NEAR_ONE + CERTAIN * fit.error)
     }
 }
@@ -148,9 +185,18 @@ pub(super) fn capped(site: &Site<'_>) -> Option<Confirmed> {
     if !shrinks(&picked) {
         return None;
     }
-    let fitted = best_cap(|cap| picked.iter().map(|(r, c)| (softcap(*r, cap) - c).powi(2)).sum::<f64>());
+    let fitted = best_cap(|cap| {
+        picked
+            .iter()
+            .map(|(r, c)| (softcap(*r, cap) - c).powi(2))
+            .sum::<f64>()
+    });
     // Nobody caps so far beyond the values; a difference that small and that regular has other reasons.
-    let largest = picked.iter().map(|(r, _)| r.abs()).filter(|r| r.is_finite()).fold(0.0, f64::max);
+    let largest = picked
+        .iter()
+        .map(|(r, _)| r.abs())
+        .filter(|r| r.is_finite())
+        .fold(0.0, f64::max);
     if fitted > FARTHEST_CAP * largest {
         return None;
     }
@@ -174,7 +220,9 @@ pub(super) fn may_be_capped(site: &Site<'_>) -> bool {
     }
     // Without reading the rest.
     let patches = site.scene.patches(site.pair, CAPPED_SAMPLE / PATCH, PATCH);
-    patches.is_some_and(|[reference, candidate]| shrinks(&reference.into_iter().zip(candidate).collect::<Vec<_>>()))
+    patches.is_some_and(|[reference, candidate]| {
+        shrinks(&reference.into_iter().zip(candidate).collect::<Vec<_>>())
+    })
 }
 
 /// Neighbours that are read at once.
@@ -183,7 +231,12 @@ const PATCH: usize = 32;
 fn some_of(site: &Site<'_>) -> Vec<(f64, f64)> {
     let (reference, candidate) = (&site.out.reference, &site.out.candidate);
     let step = (reference.len() / CAPPED_SAMPLE).max(1) | 1;
-    reference.iter().zip(candidate).step_by(step).map(|(r, c)| (*r, *c)).collect()
+    reference
+        .iter()
+        .zip(candidate)
+        .step_by(step)
+        .map(|(r, c)| (*r, *c))
+        .collect()
 }
 
 /// A cap is at most this many times the largest value.
@@ -202,7 +255,10 @@ const ALIKE: f64 = 0.25;
 fn shrinks(picked: &[(f64, f64)]) -> bool {
     let (mut sum, mut squares) = (0.0, 0.0);
     let [mut rc, mut rr, mut cc] = [0.0; 3];
-    for (r, c) in picked.iter().filter(|(r, c)| r.is_finite() && c.is_finite()) {
+    for (r, c) in picked
+        .iter()
+        .filter(|(r, c)| r.is_finite() && c.is_finite())
+    {
         let product = r * r * r * (r - c);
         sum += product;
         squares += product * product;
@@ -230,7 +286,11 @@ struct Fit {
 
 /// Rounding is relative to each value, so each is weighted by its size, small ones as if they were a tenth of the typical one.
 fn regress(site: &Site<'_>, out: &[f64], f0: &[f64], h: &[f64]) -> Option<Fit> {
-    let features = site.dims().last().copied().filter(|features| *features > 0)?;
+    let features = site
+        .dims()
+        .last()
+        .copied()
+        .filter(|features| *features > 0)?;
     let rows = out.len() / features;
     // Of few rows the channels tell the error.
     if rows < FEWEST_BLOCKS && features < FEWEST_CHANNELS {
@@ -254,7 +314,11 @@ fn regress(site: &Site<'_>, out: &[f64], f0: &[f64], h: &[f64]) -> Option<Fit> {
     }
     // A weight that one side holds in a coarser dtype is off by as much in every row: only leaving out channels shows how much that does.
     let error = f64::max(of_rows.jackknife(), of_channels.jackknife());
-    Some(Fit { coefficient: xy / xx, error, left: yy - 2.0 * xy + xx })
+    Some(Fit {
+        coefficient: xy / xx,
+        error,
+        left: yy - 2.0 * xy + xx,
+    })
 }
 
 /// Fewer than this say nothing about an error.
@@ -269,22 +333,35 @@ struct Sums {
 
 impl Sums {
     fn of(along: usize) -> Self {
-        Self { along, blocks: vec![[0.0; 3]; BLOCKS.min(along)] }
+        Self {
+            along,
+            blocks: vec![[0.0; 3]; BLOCKS.min(along)],
+        }
     }
 
     fn add(&mut self, at: usize, one: [f64; 3]) {
         let block = at * self.blocks.len() / self.along;
-        self.blocks[block].iter_mut().zip(one).for_each(|(sum, one)| *sum += one);
+        self.blocks[block]
+            .iter_mut()
+            .zip(one)
+            .for_each(|(sum, one)| *sum += one);
     }
 
     fn all(&self) -> [f64; 3] {
-        self.blocks.iter().fold([0.0; 3], |sum, block| std::array::from_fn(|i| sum[i] + block[i]))
+        self.blocks.iter().fold([0.0; 3], |sum, block| {
+            std::array::from_fn(|i| sum[i] + block[i])
+        })
     }
 
     /// The error of the coefficient, from leaving out each block in turn; 0 of too few.
     fn jackknife(&self) -> f64 {
         let [xy, xx, _] = self.all();
-        let without: Vec<f64> = self.blocks.iter().filter(|block| xx > block[1]).map(|block| (xy - block[0]) / (xx - block[1])).collect();
+        let without: Vec<f64> = self
+            .blocks
+            .iter()
+            .filter(|block| xx > block[1])
+            .map(|block| (xy - block[0]) / (xx - block[1]))
+            .collect();
         if without.len() < FEWEST_BLOCKS {
             return 0.0;
         }

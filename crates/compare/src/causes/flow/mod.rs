@@ -12,7 +12,9 @@ pub(super) mod rows;
 #[cfg(test)]
 mod tests;
 
-use super::{Loaded, Scene, array::energy, case::splitmix, guarded, recorded::Recorded, scene::MOST_ELEMENTS};
+use super::{
+    Loaded, Scene, array::energy, case::splitmix, guarded, recorded::Recorded, scene::MOST_ELEMENTS,
+};
 use crate::{
     layout::Which,
     noise::{Measures, Rowwise, floor_unit},
@@ -45,8 +47,15 @@ pub(super) struct Flow {
 impl Flow {
     /// Without values, which are those of some rows.
     fn of_some(self) -> Self {
-        let confirmed = self.confirmed.map(|confirmed| Confirmed { predicted: Vec::new(), ..confirmed });
-        Self { expected: Vec::new(), confirmed, ..self }
+        let confirmed = self.confirmed.map(|confirmed| Confirmed {
+            predicted: Vec::new(),
+            ..confirmed
+        });
+        Self {
+            expected: Vec::new(),
+            confirmed,
+            ..self
+        }
     }
 
     /// The candidate is what its inputs imply.
@@ -103,7 +112,11 @@ impl Out<'_> {
     pub(super) fn recorded(&self) -> &Arc<Recorded> {
         self.in_part.get_or_init(|| match self.loaded.get() {
             Some(loaded) => Arc::new(Recorded::Read(loaded.clone())),
-            None => Arc::new(self.scene.recorded(self.pair).unwrap_or_else(|| Recorded::Read(self.whole().clone()))),
+            None => Arc::new(
+                self.scene
+                    .recorded(self.pair)
+                    .unwrap_or_else(|| Recorded::Read(self.whole().clone())),
+            ),
         })
     }
 
@@ -111,7 +124,9 @@ impl Out<'_> {
     pub(super) fn picked(&self, side: Which, picked: Picked<'_>, width: usize) -> Cow<'_, [f64]> {
         match (self.loaded.get(), picked) {
             (Some(loaded), _) => picked.of(of(loaded, side), width),
-            (None, Picked::Run(first, count)) => self.recorded().run(side, first * width, count * width),
+            (None, Picked::Run(first, count)) => {
+                self.recorded().run(side, first * width, count * width)
+            }
             (None, Picked::These(rows)) => {
                 let row = |row: &usize| self.recorded().run(side, row * width, width).into_owned();
                 Cow::Owned(rows.iter().flat_map(row).collect())
@@ -125,7 +140,11 @@ impl Out<'_> {
                 // A file that was cut since its beginning was read: nothing makes these.
                 let dims = self.scene.entries()[self.pair].dims.clone();
                 let nothing = vec![f64::NAN; dims.iter().product()];
-                Arc::new(Loaded { dims, reference: nothing.clone(), candidate: nothing })
+                Arc::new(Loaded {
+                    dims,
+                    reference: nothing.clone(),
+                    candidate: nothing,
+                })
             })
         })
     }
@@ -147,8 +166,17 @@ fn encoded(scene: &Scene<'_>, pair: usize) -> impl Iterator<Item = usize> {
     const LAST: usize = 2;
     let of = |at: usize, word: &str| scene.entries()[at].name.to_ascii_lowercase().contains(word);
     let computed = move |at: &usize| !scene.entries()[*at].parameter;
-    let seen = (0..pair).rev().filter(computed).nth(REACH - 1).filter(|_| of(pair, "decoder")).unwrap_or(0);
-    (0..seen).rev().filter(computed).filter(move |at| of(*at, "encoder") && !of(*at, "decoder")).take(LAST)
+    let seen = (0..pair)
+        .rev()
+        .filter(computed)
+        .nth(REACH - 1)
+        .filter(|_| of(pair, "decoder"))
+        .unwrap_or(0);
+    (0..seen)
+        .rev()
+        .filter(computed)
+        .filter(move |at| of(*at, "encoder") && !of(*at, "decoder"))
+        .take(LAST)
 }
 
 impl<'a> Site<'a> {
@@ -162,27 +190,66 @@ impl<'a> Site<'a> {
         if entry.dims.is_empty() || elements > MOST_ELEMENTS {
             return None;
         }
-        let out = Out { scene, pair, loaded: Arc::default(), in_part: Arc::default() };
+        let out = Out {
+            scene,
+            pair,
+            loaded: Arc::default(),
+            in_part: Arc::default(),
+        };
         // Of a large one some values say so, and no formula makes the others.
-        let unlikely = |values: &[f64]| values.iter().any(|value| value.is_nan()) || !varies(values);
+        let unlikely =
+            |values: &[f64]| values.iter().any(|value| value.is_nan()) || !varies(values);
         let is_small = elements <= WHOLE && !scene.is_thin();
-        if if is_small { unlikely(&scene.load(pair)?.reference) } else { unlikely(&scene.sketch(pair)?[0]) } {
+        if if is_small {
+            unlikely(&scene.load(pair)?.reference)
+        } else {
+            unlikely(&scene.sketch(pair)?[0])
+        } {
             return None;
         }
         let computed = |at: &usize| !scene.entries()[*at].parameter;
         let (before, parameters) = match &entry.inputs {
             Some(inputs) => {
-                let known: Vec<usize> = inputs.iter().copied().filter(|at| *at < scene.entries().len()).collect();
-                (between(scene, pair, &known), known.into_iter().filter(|at| !computed(at)).collect())
+                let known: Vec<usize> = inputs
+                    .iter()
+                    .copied()
+                    .filter(|at| *at < scene.entries().len())
+                    .collect();
+                (
+                    between(scene, pair, &known),
+                    known.into_iter().filter(|at| !computed(at)).collect(),
+                )
             }
             None => {
-                let before = (0..pair).rev().filter(computed).take(REACH).chain(encoded(scene, pair)).collect();
-                (before, (0..scene.entries().len()).filter(|at| !computed(at)).collect())
+                let before = (0..pair)
+                    .rev()
+                    .filter(computed)
+                    .take(REACH)
+                    .chain(encoded(scene, pair))
+                    .collect();
+                (
+                    before,
+                    (0..scene.entries().len())
+                        .filter(|at| !computed(at))
+                        .collect(),
+                )
             }
         };
         // Of nothing nothing is made: a cache that is still empty is no input.
-        let holds = |inputs: Vec<usize>| inputs.into_iter().filter(|at| elements_of(scene, *at) > 0).collect();
-        Some(Self { scene, pair, out, before: holds(before), parameters: holds(parameters), floor })
+        let holds = |inputs: Vec<usize>| {
+            inputs
+                .into_iter()
+                .filter(|at| elements_of(scene, *at) > 0)
+                .collect()
+        };
+        Some(Self {
+            scene,
+            pair,
+            out,
+            before: holds(before),
+            parameters: holds(parameters),
+            floor,
+        })
     }
 
     pub(super) fn load(&self, pair: usize) -> Option<Arc<Loaded>> {
@@ -233,7 +300,11 @@ impl<'a> Site<'a> {
     fn off_at(&self, predict: &Predict, side: Which, rows: &[usize]) -> Option<Measures> {
         let made = predict(side, Picked::These(rows))?;
         let wanted = self.out.picked(side, Picked::These(rows), self.width());
-        Some(super::score::measures(&[rows.len(), self.width()], &made, &wanted))
+        Some(super::score::measures(
+            &[rows.len(), self.width()],
+            &made,
+            &wanted,
+        ))
     }
 
     /// The rows of [`Site::sample`] that say enough of a formula: a product of large matrices shows in few.
@@ -243,7 +314,10 @@ impl<'a> Site<'a> {
             return some;
         }
         let most = (ENOUGH_WORK / (learned.work / self.rows().max(1)).max(1)).max(ENOUGH_ROWS);
-        some.iter().copied().step_by(some.len().div_ceil(most).max(1)).collect()
+        some.iter()
+            .copied()
+            .step_by(some.len().div_ceil(most).max(1))
+            .collect()
     }
 
     /// The same over everything, a block of rows at a time: no more than that is ever made. What is only rounding, and what takes too long to
@@ -259,11 +333,24 @@ impl<'a> Site<'a> {
         }
         let (rows, width) = (self.rows(), self.width());
         let block = (BLOCK / width).max(1);
-        let blocks = || (0..rows).step_by(block).map(|first| (first, Picked::Run(first, block.min(rows - first))));
-        let squares: f64 = blocks().map(|(_, picked)| energy(&self.out.picked(side, picked, width))).sum();
-        let mut state = Rowwise::new(self.dims(), (squares / self.elements().max(1) as f64).sqrt());
+        let blocks = || {
+            (0..rows)
+                .step_by(block)
+                .map(|first| (first, Picked::Run(first, block.min(rows - first))))
+        };
+        let squares: f64 = blocks()
+            .map(|(_, picked)| energy(&self.out.picked(side, picked, width)))
+            .sum();
+        let mut state = Rowwise::new(
+            self.dims(),
+            (squares / self.elements().max(1) as f64).sqrt(),
+        );
         for (first, picked) in blocks() {
-            state.add(first, &predict(side, picked)?, &self.out.picked(side, picked, width));
+            state.add(
+                first,
+                &predict(side, picked)?,
+                &self.out.picked(side, picked, width),
+            );
         }
         Some(state.measures())
     }
@@ -296,12 +383,28 @@ const BLOCK: usize = 1 << 15;
 /// projection takes the queries where the probabilities lie between. The nearest first.
 fn between(scene: &Scene<'_>, pair: usize, inputs: &[usize]) -> Vec<usize> {
     let entries = scene.entries();
-    let mut known: Vec<usize> = inputs.iter().copied().filter(|at| *at < pair && !entries[*at].parameter).collect();
-    let first = known.iter().copied().min().unwrap_or(pair).max(pair.saturating_sub(REACH));
+    let mut known: Vec<usize> = inputs
+        .iter()
+        .copied()
+        .filter(|at| *at < pair && !entries[*at].parameter)
+        .collect();
+    let first = known
+        .iter()
+        .copied()
+        .min()
+        .unwrap_or(pair)
+        .max(pair.saturating_sub(REACH));
     for at in first..pair {
-        let made =
-            |inputs: &Vec<usize>| !inputs.is_empty() && inputs.iter().all(|input| entries[*input].parameter || known.contains(input));
-        if !entries[at].parameter && !known.contains(&at) && entries[at].inputs.as_ref().is_some_and(made) {
+        let made = |inputs: &Vec<usize>| {
+            !inputs.is_empty()
+                && inputs
+                    .iter()
+                    .all(|input| entries[*input].parameter || known.contains(input))
+        };
+        if !entries[at].parameter
+            && !known.contains(&at)
+            && entries[at].inputs.as_ref().is_some_and(made)
+        {
             known.push(at);
         }
     }
@@ -313,7 +416,11 @@ fn between(scene: &Scene<'_>, pair: usize, inputs: &[usize]) -> Vec<usize> {
 const FEWEST: usize = 8;
 
 fn varies(values: &[f64]) -> bool {
-    let mut seen: Vec<u64> = values.iter().step_by((values.len() / 512).max(1)).map(|value| value.to_bits()).collect();
+    let mut seen: Vec<u64> = values
+        .iter()
+        .step_by((values.len() / 512).max(1))
+        .map(|value| value.to_bits())
+        .collect();
     seen.sort_unstable();
     seen.dedup();
     seen.len() >= FEWEST
@@ -339,18 +446,29 @@ pub(super) fn every(scene: &Scene<'_>) -> Vec<Option<Flow>> {
             let differs = matches!(entry.verdict, Verdict::Rounding | Verdict::Diverged);
             if differs {
                 // What only rounds is seldom looked at whole.
-                seen += if entry.verdict == Verdict::Rounding { elements.min(WHOLE) } else { elements };
+                seen += if entry.verdict == Verdict::Rounding {
+                    elements.min(WHOLE)
+                } else {
+                    elements
+                };
             }
             differs && seen <= MOST_VALUES
         })
         .collect();
     let found = |pair: usize| guarded(|| Ok(of_pair(scene, pair))).ok().flatten();
-    wanted.par_iter().enumerate().map(|(pair, wanted)| wanted.then(|| found(pair)).flatten()).collect()
+    wanted
+        .par_iter()
+        .enumerate()
+        .map(|(pair, wanted)| wanted.then(|| found(pair)).flatten())
+        .collect()
 }
 
 /// Finds what a pair was computed by and whether the candidate follows it; `None` when no formula makes the reference.
 pub(super) fn of_pair(scene: &Scene<'_>, pair: usize) -> Option<Flow> {
-    if let Some(thin) = (elements_of(scene, pair) > WHOLE).then(|| scene.thinned(pair)).flatten() {
+    if let Some(thin) = (elements_of(scene, pair) > WHOLE)
+        .then(|| scene.thinned(pair))
+        .flatten()
+    {
         return by_rows(scene, &thin, pair);
     }
     let site = Site::new(scene, pair)?;
@@ -363,26 +481,42 @@ pub(super) fn of_pair(scene: &Scene<'_>, pair: usize) -> Option<Flow> {
 fn by_rows(scene: &Scene<'_>, thin: &Scene<'_>, pair: usize) -> Option<Flow> {
     let some = Site::new(thin, pair)?;
     scene.tell_capped(pair, counterfactual::may_be_capped(&some));
-    let rowwise: Vec<Try<'_>> = every_op(&some).into_iter().filter(|(op, _)| !op.mixes_rows()).collect();
+    let rowwise: Vec<Try<'_>> = every_op(&some)
+        .into_iter()
+        .filter(|(op, _)| !op.mixes_rows())
+        .collect();
     let Some(judged) = Judged::of(&some, &rowwise) else {
         let site = Site::new(scene, pair)?;
         // Those of other shapes were not among the rows.
         let mut others = site.clone();
-        others.before.retain(|input| thin.entries()[*input].dims.is_empty());
-        let tries: Vec<Try<'_>> = ops::ALL.iter().map(|op| (*op, if op.mixes_rows() { &site } else { &others })).collect();
+        others
+            .before
+            .retain(|input| thin.entries()[*input].dims.is_empty());
+        let tries: Vec<Try<'_>> = ops::ALL
+            .iter()
+            .map(|op| (*op, if op.mixes_rows() { &site } else { &others }))
+            .collect();
         return Judged::of(&site, &tries)?.flow(&site);
     };
-    if scene.entries()[pair].verdict == Verdict::Rounding && judged.follows() && judged.confirmed.is_none() {
+    if scene.entries()[pair].verdict == Verdict::Rounding
+        && judged.follows()
+        && judged.confirmed.is_none()
+    {
         return judged.flow(&some);
     }
-    let too_much = judged.learned.work / some.rows() * (elements_of(scene, pair) / some.width()) > MOST_WORK;
+    let too_much =
+        judged.learned.work / some.rows() * (elements_of(scene, pair) / some.width()) > MOST_WORK;
     let Some(mut site) = Site::new(scene, pair).filter(|_| !too_much) else {
         return judged.flow(&some).map(Flow::of_some);
     };
     let all = site.clone();
-    site.before.retain(|input| judged.learned.inputs.contains(input));
-    site.parameters.retain(|input| judged.learned.inputs.contains(input));
-    Judged::of(&site, &every_op(&site)).or_else(|| Judged::of(&all, &every_op(&all)))?.flow(&site)
+    site.before
+        .retain(|input| judged.learned.inputs.contains(input));
+    site.parameters
+        .retain(|input| judged.learned.inputs.contains(input));
+    Judged::of(&site, &every_op(&site))
+        .or_else(|| Judged::of(&all, &every_op(&all)))?
+        .flow(&site)
 }
 
 fn elements_of(scene: &Scene<'_>, pair: usize) -> usize {
@@ -434,25 +568,42 @@ impl Judged {
         let [of_reference, of_candidate] = site.scene.entries()[site.pair].dtypes;
         let mut chosen = Err(Unknown::None);
         for mut learned in formulas {
-            let Some(mut floor) = own_floor(of_candidate, learned.terms) else { continue };
-            if let Some(borrowed) = own_floor(of_reference, learned.terms).filter(|_| learned.borrows) {
+            let Some(mut floor) = own_floor(of_candidate, learned.terms) else {
+                continue;
+            };
+            if let Some(borrowed) =
+                own_floor(of_reference, learned.terms).filter(|_| learned.borrows)
+            {
                 floor = std::array::from_fn(|i| floor[i].max(borrowed[i]));
             }
-            let bound = |off: Measures| -> Measures { std::array::from_fn(|i| (learned.looseness * floor[i]).max(MORE * off[i])) };
-            let Some(off) = site.off(&learned, Which::Candidate) else { continue };
+            let bound = |off: Measures| -> Measures {
+                std::array::from_fn(|i| (learned.looseness * floor[i]).max(MORE * off[i]))
+            };
+            let Some(off) = site.off(&learned, Which::Candidate) else {
+                continue;
+            };
             let mut judged_by = bound(learned.off);
             // What the candidate does not follow, the reference must, everywhere.
             if learned.on_some_rows && !within(&off, &judged_by) {
                 let all = site.off(&learned, Which::Reference);
                 let floor = own_floor(of_reference, learned.terms);
-                let Some(all) = all.zip(floor).filter(|(all, floor)| learned.makes(all, floor)).map(|(all, _)| all) else {
+                let Some(all) = all
+                    .zip(floor)
+                    .filter(|(all, floor)| learned.makes(all, floor))
+                    .map(|(all, _)| all)
+                else {
                     chosen = chosen.or(Err(Unknown::NotOfAll));
                     continue;
                 };
                 judged_by = bound(all);
                 learned.off = all;
             }
-            let judged = Self { learned, off, bound: judged_by, confirmed: None };
+            let judged = Self {
+                learned,
+                off,
+                bound: judged_by,
+                confirmed: None,
+            };
             if judged.follows() {
                 return Ok(judged);
             }
@@ -466,8 +617,20 @@ impl Judged {
     }
 
     fn flow(self, site: &Site<'_>) -> Option<Flow> {
-        let Self { learned, off, bound, confirmed } = self;
-        let mut flow = Flow { formula: learned.formula, inputs: learned.inputs, expected: Vec::new(), off, bound, confirmed };
+        let Self {
+            learned,
+            off,
+            bound,
+            confirmed,
+        } = self;
+        let mut flow = Flow {
+            formula: learned.formula,
+            inputs: learned.inputs,
+            expected: Vec::new(),
+            off,
+            bound,
+            confirmed,
+        };
         if (!flow.follows() || flow.confirmed.is_some()) && learned.work <= MOST_WORK {
             flow.expected = (learned.predict)(Which::Candidate, site.all())?;
         }
@@ -496,19 +659,25 @@ fn learn(site: &Site<'_>, tries: &[Try<'_>], trust: Trust) -> Vec<Learned> {
         }
         let mut of_op: Option<usize> = None;
         for mut learned in op.learn(place) {
-            let Some(floor) = own_floor(dtype, learned.terms) else { continue };
+            let Some(floor) = own_floor(dtype, learned.terms) else {
+                continue;
+            };
             // Of a large output a part says that it is not this.
             let some = site.enough(&learned);
             learned.on_some_rows = some.len() < site.rows();
             if learned.on_some_rows {
-                let Some(off) = site.off_at(&learned.predict, Which::Reference, &some) else { continue };
+                let Some(off) = site.off_at(&learned.predict, Which::Reference, &some) else {
+                    continue;
+                };
                 learned.off = off;
                 if off[0] > 2.0 * learned.looseness * floor[0] {
                     continue;
                 }
             }
             if !learned.on_some_rows || trust == Trust::AllRows {
-                let Some(off) = site.off(&learned, Which::Reference) else { continue };
+                let Some(off) = site.off(&learned, Which::Reference) else {
+                    continue;
+                };
                 (learned.off, learned.on_some_rows) = (off, false);
             }
             if !learned.makes(&learned.off, &floor) {
@@ -521,7 +690,8 @@ fn learn(site: &Site<'_>, tries: &[Try<'_>], trust: Trust) -> Vec<Learned> {
                 of_op = Some(near.len() - 1);
             }
         }
-        let nearer = |at: &usize| best.is_none_or(|best| near[*at].off[0] < NEARER * near[best].off[0]);
+        let nearer =
+            |at: &usize| best.is_none_or(|best| near[*at].off[0] < NEARER * near[best].off[0]);
         if let Some(at) = of_op.filter(nearer) {
             best = Some(at);
         }

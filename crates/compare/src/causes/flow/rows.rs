@@ -24,28 +24,53 @@ impl Rows {
     pub(in crate::causes) fn plain(dims: &[usize]) -> Option<Self> {
         let features = *dims.last()?;
         let count: usize = dims.iter().product();
-        (features > 0 && count > 0).then(|| Self { kind: Kind::Plain, rows: count / features, features, tokens: 1, size: features })
+        (features > 0 && count > 0).then(|| Self {
+            kind: Kind::Plain,
+            rows: count / features,
+            features,
+            tokens: 1,
+            size: features,
+        })
     }
 
     /// `[.., h, s, d]`: the heads of a token, one after another, are its features.
     pub(in crate::causes) fn heads(dims: &[usize]) -> Option<Self> {
-        let &[ref batch @ .., h, s, d] = dims else { return None };
+        let &[ref batch @ .., h, s, d] = dims else {
+            return None;
+        };
         if h < 2 || s == 0 || d == 0 {
             return None;
         }
-        Some(Self { kind: Kind::Heads, rows: batch.iter().product::<usize>() * s, features: h * d, tokens: s, size: d })
+        Some(Self {
+            kind: Kind::Heads,
+            rows: batch.iter().product::<usize>() * s,
+            features: h * d,
+            tokens: s,
+            size: d,
+        })
     }
 
     /// `[.., s, h, d]`: the last two dimensions are the features.
     pub(in crate::causes) fn merged(dims: &[usize]) -> Option<Self> {
-        let &[ref batch @ .., h, d] = dims else { return None };
+        let &[ref batch @ .., h, d] = dims else {
+            return None;
+        };
         let rows = batch.iter().product();
-        (h > 1 && d > 0 && !batch.is_empty()).then_some(Self { kind: Kind::Merged, rows, features: h * d, tokens: 1, size: d })
+        (h > 1 && d > 0 && !batch.is_empty()).then_some(Self {
+            kind: Kind::Merged,
+            rows,
+            features: h * d,
+            tokens: 1,
+            size: d,
+        })
     }
 
     /// Every way there is.
     pub(in crate::causes) fn all(dims: &[usize]) -> Vec<Self> {
-        [Self::plain(dims), Self::heads(dims), Self::merged(dims)].into_iter().flatten().collect()
+        [Self::plain(dims), Self::heads(dims), Self::merged(dims)]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     pub(in crate::causes) fn count(&self) -> usize {
@@ -77,17 +102,25 @@ impl Rows {
 
     /// How many features from this one on lie beside each other in the tensor.
     pub(in crate::causes) fn run(&self, feature: usize) -> usize {
-        if self.kind == Kind::Heads { self.size - feature % self.size } else { self.features - feature }
+        if self.kind == Kind::Heads {
+            self.size - feature % self.size
+        } else {
+            self.features - feature
+        }
     }
 
     #[cfg(test)]
     pub(in crate::causes) fn gather(&self, values: &[f64]) -> Vec<f64> {
-        (0..self.count()).map(|index| values[self.at(index)]).collect()
+        (0..self.count())
+            .map(|index| values[self.at(index)])
+            .collect()
     }
 
     pub(in crate::causes) fn scatter(&self, rows: &[f64]) -> Vec<f64> {
         let mut values = vec![0.0; rows.len()];
-        rows.iter().enumerate().for_each(|(index, value)| values[self.at(index)] = *value);
+        rows.iter()
+            .enumerate()
+            .for_each(|(index, value)| values[self.at(index)] = *value);
         values
     }
 }

@@ -25,7 +25,12 @@ impl Elsewhere {
     pub(super) fn of(case: &Case<'_>) -> Result<Self, &'static str> {
         let here = Self::any(case);
         let differs = |(r, c): &(&f64, &f64)| !close(**r, **c, here.rms, here.tolerance);
-        let differing = here.reference.iter().zip(&here.candidate).filter(differs).count();
+        let differing = here
+            .reference
+            .iter()
+            .zip(&here.candidate)
+            .filter(differs)
+            .count();
         if differing < FEWEST || differing < here.candidate.len() / 8 {
             return Err("it differs in too few places to be another tensor");
         }
@@ -34,11 +39,18 @@ impl Elsewhere {
 
     /// However much of it differs beyond the noise.
     pub(super) fn any(case: &Case<'_>) -> Self {
-        let at = |values: &[f64]| -> Vec<f64> { scattered(values.len()).map(|at| values[at]).collect() };
+        let at =
+            |values: &[f64]| -> Vec<f64> { scattered(values.len()).map(|at| values[at]).collect() };
         let probe = Probe::new(case);
         let others = case.scene.sketches(case.pair, case.candidate.len());
         let (reference, candidate) = (at(case.reference), at(case.candidate));
-        Self { reference, candidate, others, rms: probe.rms(), tolerance: probe.tolerance() }
+        Self {
+            reference,
+            candidate,
+            others,
+            rms: probe.rms(),
+            tolerance: probe.tolerance(),
+        }
     }
 
     /// Whether two sketches are one tensor up to rounding. What hardly varies is never known again: zeros look like all other zeros.
@@ -49,19 +61,27 @@ impl Elsewhere {
 
     /// Whether `predicted` is the candidate, place by place, and far nearer to it than the reference is.
     pub(super) fn is_candidate(&self, predicted: &[f64]) -> bool {
-        mostly(predicted, &self.candidate, |p, c| close(*p, *c, self.rms, self.tolerance)) && self.explains(predicted)
+        mostly(predicted, &self.candidate, |p, c| {
+            close(*p, *c, self.rms, self.tolerance)
+        }) && self.explains(predicted)
     }
 
     /// The same for a copy, which rounds at most once more.
     pub(super) fn is_copy(&self, predicted: &[f64], unit: f64) -> bool {
         let tolerance = (2.0 * unit).min(self.tolerance);
-        mostly(predicted, &self.candidate, |p, c| close(*p, *c, 0.0, tolerance)) && self.explains(predicted)
+        mostly(predicted, &self.candidate, |p, c| {
+            close(*p, *c, 0.0, tolerance)
+        }) && self.explains(predicted)
     }
 
     fn explains(&self, predicted: &[f64]) -> bool {
         let (mut left, mut whole) = (0.0, 0.0);
         for ((p, c), r) in predicted.iter().zip(&self.candidate).zip(&self.reference) {
-            if p.is_finite() && c.is_finite() && r.is_finite() && close(*p, *c, self.rms, self.tolerance) {
+            if p.is_finite()
+                && c.is_finite()
+                && r.is_finite()
+                && close(*p, *c, self.rms, self.tolerance)
+            {
                 left += (c - p) * (c - p);
                 whole += (c - r) * (c - r);
             }
@@ -83,7 +103,13 @@ pub(super) fn nearer(tensor: &[f64], to: &[f64], than: &[f64]) -> bool {
     if tensor.len() < FEWEST || ![tensor, to, than].into_iter().all(finite) {
         return false;
     }
-    let distance = |other: &[f64]| -> f64 { tensor.iter().zip(other).map(|(a, b)| (a - b) * (a - b)).sum() };
+    let distance = |other: &[f64]| -> f64 {
+        tensor
+            .iter()
+            .zip(other)
+            .map(|(a, b)| (a - b) * (a - b))
+            .sum()
+    };
     distance(to) < HALF * distance(than)
 }
 
@@ -102,8 +128,15 @@ pub(super) fn varies(values: &[f64]) -> bool {
     let rms = typical(values);
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let Some(middle) = sorted.get(sorted.len() / 2) else { return false };
-    values.iter().filter(|value| !close(**value, *middle, rms, ALIKE)).count() * 2 > values.len()
+    let Some(middle) = sorted.get(sorted.len() / 2) else {
+        return false;
+    };
+    values
+        .iter()
+        .filter(|value| !close(**value, *middle, rms, ALIKE))
+        .count()
+        * 2
+        > values.len()
 }
 
 /// Values this close to each other are one for [`varies`].
@@ -118,7 +151,9 @@ pub(super) fn side(side: Which) -> &'static str {
 
 /// Equal up to dimensions of one.
 pub(super) fn alike(a: &[usize], b: &[usize]) -> bool {
-    a.iter().filter(|dim| **dim != 1).eq(b.iter().filter(|dim| **dim != 1))
+    a.iter()
+        .filter(|dim| **dim != 1)
+        .eq(b.iter().filter(|dim| **dim != 1))
 }
 
 /// Names that differ only in a number: one stage of two layers.

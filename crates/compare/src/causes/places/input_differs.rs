@@ -26,7 +26,11 @@ impl Hypothesis for InputDiffers {
         if !whole(entries[case.pair].dtypes) && entries.len() < 2 {
             return Err("one tensor alone is no run that begins with it".into());
         }
-        if said.is_some_and(|inputs| !inputs.is_empty()) || before.iter().any(|entry| !entry.parameter && !whole(entry.dtypes)) {
+        if said.is_some_and(|inputs| !inputs.is_empty())
+            || before
+                .iter()
+                .any(|entry| !entry.parameter && !whole(entry.dtypes))
+        {
             return Err("it is not among what the run begins with".into());
         }
         if entries[case.pair].parameter {
@@ -35,21 +39,31 @@ impl Hypothesis for InputDiffers {
         if whole(case.dtypes) {
             return Ok(vec![ids(case)]);
         }
-        if before.iter().any(|entry| !entry.parameter && entry.verdict.agrees()) {
+        if before
+            .iter()
+            .any(|entry| !entry.parameter && entry.verdict.agrees())
+        {
             return Err("the recorded inputs agree".into());
         }
-        shifted_rows(case).or_else(|| rows_of_table(case)).map(|found| vec![found]).ok_or_else(|| "its rows are no other tokens".into())
+        shifted_rows(case)
+            .or_else(|| rows_of_table(case))
+            .map(|found| vec![found])
+            .ok_or_else(|| "its rows are no other tokens".into())
     }
 }
 
 fn whole(dtypes: [DType; 2]) -> bool {
-    dtypes.iter().all(|dtype| matches!(dtype.kind(), Kind::Int | Kind::Bool))
+    dtypes
+        .iter()
+        .all(|dtype| matches!(dtype.kind(), Kind::Int | Kind::Bool))
 }
 
 /// Whole numbers: how they differ.
 fn ids(case: &Case<'_>) -> Explanation {
     let name = &case.scene.entries()[case.pair].name;
-    let differing: Vec<usize> = (0..case.reference.len()).filter(|at| case.reference[*at] != case.candidate[*at]).collect();
+    let differing: Vec<usize> = (0..case.reference.len())
+        .filter(|at| case.reference[*at] != case.candidate[*at])
+        .collect();
     let mut details = serde_json::json!({
         "differing": (!differing.is_empty()).then_some(differing.len()),
         "positions": differing.iter().take(32).map(|at| unravelled(case.dims, *at)).collect::<Vec<_>>(),
@@ -59,18 +73,33 @@ fn ids(case: &Case<'_>) -> Explanation {
     // Whole numbers that no double holds apart are equal here; the pair differs all the same.
     let count = match differing.len() {
         0 => format!("values of `{name}` beyond 2^53 differ"),
-        some => format!("{some} of {} values of `{name}` differ", case.reference.len()),
+        some => format!(
+            "{some} of {} values of `{name}` differ",
+            case.reference.len()
+        ),
     };
     let text = if let Some(shift) = shift(case) {
         details["shift"] = shift.into();
-        let (amount, way) = (shift.unsigned_abs(), if shift > 0 { "later" } else { "earlier" });
-        let extra = if shift > 0 { ", as with an extra BOS" } else { ", as with a missing BOS" };
+        let (amount, way) = (
+            shift.unsigned_abs(),
+            if shift > 0 { "later" } else { "earlier" },
+        );
+        let extra = if shift > 0 {
+            ", as with an extra BOS"
+        } else {
+            ", as with a missing BOS"
+        };
         format!("the runs were given different inputs: `{name}` is shifted {amount} {way}{extra}")
     } else if let Some(added) = constant(case) {
         details["added"] = added.into();
-        format!("the runs were given different inputs: `{name}` is {added} more everywhere in the candidate")
+        format!(
+            "the runs were given different inputs: `{name}` is {added} more everywhere in the candidate"
+        )
     } else {
-        let first = differing.first().map(|at| format!(", the first at {:?}", unravelled(case.dims, *at))).unwrap_or_default();
+        let first = differing
+            .first()
+            .map(|at| format!(", the first at {:?}", unravelled(case.dims, *at)))
+            .unwrap_or_default();
         format!("the runs were given different inputs: {count}{first}")
     };
     Explanation {
@@ -79,7 +108,10 @@ fn ids(case: &Case<'_>) -> Explanation {
         details,
         class: Class::Capture,
         freedom: 0,
-        predicted: Predicted::Share { explained: 1.0, proven: true },
+        predicted: Predicted::Share {
+            explained: 1.0,
+            proven: true,
+        },
     }
 }
 
@@ -96,20 +128,33 @@ fn unravelled(dims: &[usize], mut at: usize) -> Vec<usize> {
 fn shift(case: &Case<'_>) -> Option<isize> {
     let length = *case.dims.last()?;
     let from = |at: usize, shift: isize| {
-        let from = (at % length).checked_add_signed(-shift).filter(|from| *from < length)?;
+        let from = (at % length)
+            .checked_add_signed(-shift)
+            .filter(|from| *from < length)?;
         Some(at - at % length + from)
     };
     let equal = |shift: isize| {
         let overlap = (0..case.candidate.len()).filter_map(|at| Some((at, from(at, shift)?)));
-        overlap.clone().all(|(at, from)| case.reference[from] == case.candidate[at])
-            && overlap.filter(|(at, _)| case.reference[*at] != case.candidate[*at]).nth(2).is_some()
+        overlap
+            .clone()
+            .all(|(at, from)| case.reference[from] == case.candidate[at])
+            && overlap
+                .filter(|(at, _)| case.reference[*at] != case.candidate[*at])
+                .nth(2)
+                .is_some()
     };
-    (1..=(length / 2).min(LONGEST) as isize).flat_map(|k| [k, -k]).find(|k| equal(*k))
+    (1..=(length / 2).min(LONGEST) as isize)
+        .flat_map(|k| [k, -k])
+        .find(|k| equal(*k))
 }
 
 fn constant(case: &Case<'_>) -> Option<f64> {
     let added = case.candidate.first()? - case.reference.first()?;
-    let same = case.candidate.iter().zip(case.reference).all(|(c, r)| c - r == added);
+    let same = case
+        .candidate
+        .iter()
+        .zip(case.reference)
+        .all(|(c, r)| c - r == added);
     (same && case.candidate.len() > 1 && added != 0.0).then_some(added)
 }
 
@@ -122,7 +167,9 @@ fn shifted_rows(case: &Case<'_>) -> Option<Explanation> {
     let axis = Axis::of(case.dims, case.dims.len() - 2);
     let from = |at: usize, shift: isize| -> Option<usize> {
         let i = axis.index(at);
-        let from = i.checked_add_signed(-shift).filter(|from| *from < axis.along)?;
+        let from = i
+            .checked_add_signed(-shift)
+            .filter(|from| *from < axis.along)?;
         Some(at + from * axis.inside - i * axis.inside)
     };
     let reach = (axis.along / 4).min(LONGEST) as isize;
@@ -133,19 +180,31 @@ fn shifted_rows(case: &Case<'_>) -> Option<Explanation> {
                 .all(|(at, from)| probe.same(at, case.reference[from]))
     })?;
     // Rolled around it is one tensor's fault, not the input's: new tokens come in.
-    let wraps = (0..case.candidate.len()).filter(|at| from(*at, shift).is_none()).all(|at| {
-        let i = axis.index(at) as isize;
-        let around = (i - shift).rem_euclid(axis.along as isize);
-        probe.same(at, case.reference[(at as isize + (around - i) * axis.inside as isize) as usize])
-    });
+    let wraps = (0..case.candidate.len())
+        .filter(|at| from(*at, shift).is_none())
+        .all(|at| {
+            let i = axis.index(at) as isize;
+            let around = (i - shift).rem_euclid(axis.along as isize);
+            probe.same(
+                at,
+                case.reference[(at as isize + (around - i) * axis.inside as isize) as usize],
+            )
+        });
     if wraps {
         return None;
     }
-    let (amount, way) = (shift.unsigned_abs(), if shift > 0 { "later" } else { "earlier" });
-    let predicted = (0..case.candidate.len()).map(|at| from(at, shift).map_or(case.candidate[at], |from| case.reference[from])).collect();
+    let (amount, way) = (
+        shift.unsigned_abs(),
+        if shift > 0 { "later" } else { "earlier" },
+    );
+    let predicted = (0..case.candidate.len())
+        .map(|at| from(at, shift).map_or(case.candidate[at], |from| case.reference[from]))
+        .collect();
     Some(Explanation {
         kind: "input_differs",
-        text: format!("the runs were given different inputs: the candidate's tokens come {amount} {way}, as with an extra or missing BOS"),
+        text: format!(
+            "the runs were given different inputs: the candidate's tokens come {amount} {way}, as with an extra or missing BOS"
+        ),
         details: serde_json::json!({"shift": shift, "differing": null, "positions": null}),
         class: Class::Capture,
         freedom: 1,
@@ -158,16 +217,30 @@ fn rows_of_table(case: &Case<'_>) -> Option<Explanation> {
     let width = *case.dims.last()?;
     let entries = case.scene.entries();
     let probe = Probe::new(case);
-    let tables = (0..entries.len()).filter(|at| entries[*at].parameter && entries[*at].dims.len() == 2 && entries[*at].dims[1] == width);
+    let tables = (0..entries.len()).filter(|at| {
+        entries[*at].parameter && entries[*at].dims.len() == 2 && entries[*at].dims[1] == width
+    });
     for table in tables {
-        let Some(loaded) = case.scene.load(table) else { continue };
-        let found = |values: &[f64], table: &[f64]| look_up(values, table, width, probe.rms(), probe.tolerance());
-        let (Some(r), Some(c)) = (found(case.reference, &loaded.reference), found(case.candidate, &loaded.candidate)) else { continue };
+        let Some(loaded) = case.scene.load(table) else {
+            continue;
+        };
+        let found = |values: &[f64], table: &[f64]| {
+            look_up(values, table, width, probe.rms(), probe.tolerance())
+        };
+        let (Some(r), Some(c)) = (
+            found(case.reference, &loaded.reference),
+            found(case.candidate, &loaded.candidate),
+        ) else {
+            continue;
+        };
         let differing: Vec<usize> = (0..r.len()).filter(|row| r[*row] != c[*row]).collect();
         if differing.is_empty() || width < 2 {
             continue;
         }
-        let predicted = c.iter().flat_map(|row| loaded.candidate[row * width..row * width + width].to_vec()).collect();
+        let predicted = c
+            .iter()
+            .flat_map(|row| loaded.candidate[row * width..row * width + width].to_vec())
+            .collect();
         let first = differing[0];
         return Some(Explanation {
             kind: "input_differs",
@@ -189,7 +262,13 @@ fn rows_of_table(case: &Case<'_>) -> Option<Explanation> {
 }
 
 /// The row of a table that each row is, if all are.
-fn look_up(values: &[f64], table: &[f64], width: usize, rms: f64, tolerance: f64) -> Option<Vec<usize>> {
+fn look_up(
+    values: &[f64],
+    table: &[f64],
+    width: usize,
+    rms: f64,
+    tolerance: f64,
+) -> Option<Vec<usize>> {
     // By the first value, in steps of what rounding may move it.
     let step = (2.0 * tolerance * rms).max(f64::MIN_POSITIVE);
     let key = |value: f64| (value / step).round() as i64;
@@ -200,8 +279,15 @@ fn look_up(values: &[f64], table: &[f64], width: usize, rms: f64, tolerance: f64
     values
         .chunks_exact(width)
         .map(|row| {
-            let near = (-1..=1).filter_map(|by| by_first.get(&(key(row[0]) + by))).flatten();
-            near.copied().find(|at| table[at * width..at * width + width].iter().zip(row).all(|(t, v)| close(*t, *v, rms, tolerance)))
+            let near = (-1..=1)
+                .filter_map(|by| by_first.get(&(key(row[0]) + by)))
+                .flatten();
+            near.copied().find(|at| {
+                table[at * width..at * width + width]
+                    .iter()
+                    .zip(row)
+                    .all(|(t, v)| close(*t, *v, rms, tolerance))
+            })
         })
         .collect()
 }
@@ -211,10 +297,26 @@ mod tests {
     use crate::causes::testing::{Recorded, examine_as, examine_in, normal, proven};
     use twinscope_tensor::DType;
 
-    fn ids(dims: Vec<usize>, reference: Vec<f64>, candidate: Vec<f64>) -> (Option<&'static str>, serde_json::Value) {
-        let run = [Recorded { name: "input_ids", dims, reference, candidate }];
+    fn ids(
+        dims: Vec<usize>,
+        reference: Vec<f64>,
+        candidate: Vec<f64>,
+    ) -> (Option<&'static str>, serde_json::Value) {
+        let run = [Recorded {
+            name: "input_ids",
+            dims,
+            reference,
+            candidate,
+        }];
         let found = examine_as(DType::I64, &run, "input_ids").0;
-        (proven(&found), found.found.first().map(|found| found.explanation.details.clone()).unwrap_or_default())
+        (
+            proven(&found),
+            found
+                .found
+                .first()
+                .map(|found| found.explanation.details.clone())
+                .unwrap_or_default(),
+        )
     }
 
     #[test]
@@ -233,13 +335,23 @@ mod tests {
         let reference: Vec<f64> = (0..12).map(|i| f64::from(i * 37 % 97 + 5)).collect();
         let candidate = [&[1.0], &reference[..11]].concat();
         let (kind, details) = ids(vec![1, 12], reference, candidate);
-        assert_eq!((kind, &details["shift"]), (Some("input_differs"), &1.into()));
+        assert_eq!(
+            (kind, &details["shift"]),
+            (Some("input_differs"), &1.into())
+        );
     }
 
     #[test]
     fn positions_that_start_elsewhere_are_counted() {
-        let (kind, details) = ids(vec![8], (0..8).map(f64::from).collect(), (5..13).map(f64::from).collect());
-        assert_eq!((kind, &details["added"]), (Some("input_differs"), &5.0.into()));
+        let (kind, details) = ids(
+            vec![8],
+            (0..8).map(f64::from).collect(),
+            (5..13).map(f64::from).collect(),
+        );
+        assert_eq!(
+            (kind, &details["added"]),
+            (Some("input_differs"), &5.0.into())
+        );
     }
 
     #[test]
@@ -247,8 +359,18 @@ mod tests {
         let x = normal(12 * 16, 1);
         let candidate = [&normal(16, 2)[..], &x[..11 * 16]].concat();
         let run = [
-            Recorded { name: "embed", dims: vec![1, 12, 16], reference: x.clone(), candidate: candidate.clone() },
-            Recorded { name: "later", dims: vec![1, 12, 16], reference: x, candidate },
+            Recorded {
+                name: "embed",
+                dims: vec![1, 12, 16],
+                reference: x.clone(),
+                candidate: candidate.clone(),
+            },
+            Recorded {
+                name: "later",
+                dims: vec![1, 12, 16],
+                reference: x,
+                candidate,
+            },
         ];
         assert_eq!(proven(&examine_in(&run, "embed").0), Some("input_differs"));
         // Further down it is not what the run begins with.
@@ -258,10 +380,24 @@ mod tests {
     #[test]
     fn rows_of_the_embedding_table_are_other_tokens() {
         let table = normal(40 * 16, 3);
-        let rows = |ids: &[usize]| ids.iter().flat_map(|id| table[id * 16..id * 16 + 16].to_vec()).collect::<Vec<_>>();
+        let rows = |ids: &[usize]| {
+            ids.iter()
+                .flat_map(|id| table[id * 16..id * 16 + 16].to_vec())
+                .collect::<Vec<_>>()
+        };
         let run = [
-            Recorded { name: "model.embed_tokens.weight", dims: vec![40, 16], reference: table.clone(), candidate: table.clone() },
-            Recorded { name: "embed", dims: vec![6, 16], reference: rows(&[1, 2, 3, 4, 5, 6]), candidate: rows(&[1, 2, 33, 4, 5, 17]) },
+            Recorded {
+                name: "model.embed_tokens.weight",
+                dims: vec![40, 16],
+                reference: table.clone(),
+                candidate: table.clone(),
+            },
+            Recorded {
+                name: "embed",
+                dims: vec![6, 16],
+                reference: rows(&[1, 2, 3, 4, 5, 6]),
+                candidate: rows(&[1, 2, 33, 4, 5, 17]),
+            },
         ];
         let (found, report) = examine_in(&run, "embed");
         assert!(report.pairs[0].parameter, "weights are parameters");
@@ -271,9 +407,24 @@ mod tests {
 
     #[test]
     fn numbers_that_were_computed_are_no_input() {
-        let ids = Recorded { name: "ids", dims: vec![8], reference: (0..8).map(f64::from).collect(), candidate: vec![1.0; 8] };
-        let x = Recorded { name: "embed", dims: vec![8, 4], reference: normal(32, 1), candidate: normal(32, 1) };
+        let ids = Recorded {
+            name: "ids",
+            dims: vec![8],
+            reference: (0..8).map(f64::from).collect(),
+            candidate: vec![1.0; 8],
+        };
+        let x = Recorded {
+            name: "embed",
+            dims: vec![8, 4],
+            reference: normal(32, 1),
+            candidate: normal(32, 1),
+        };
         let found = examine_in(&[x, ids], "ids").0;
-        assert!(found.found.iter().all(|found| found.explanation.kind != "input_differs"));
+        assert!(
+            found
+                .found
+                .iter()
+                .all(|found| found.explanation.kind != "input_differs")
+        );
     }
 }

@@ -64,7 +64,8 @@ fn renormalised(case: &Case<'_>, axis: Axis) -> Result<(Vec<f64>, Seen), &'stati
     let mut predicted = vec![0.0; case.reference.len()];
     let (mut changed, mut told) = (0usize, 0usize);
     for nth in 0..axis.outside * axis.inside {
-        let both = row(axis, nth).filter(|at| seen(case.reference[*at]) && seen(case.candidate[*at]));
+        let both =
+            row(axis, nth).filter(|at| seen(case.reference[*at]) && seen(case.candidate[*at]));
         let more = row(axis, nth).any(|at| seen(case.candidate[at]) && !seen(case.reference[at]));
         let less = row(axis, nth).any(|at| seen(case.reference[at]) && !seen(case.candidate[at]));
         changed += usize::from(more || less);
@@ -91,19 +92,35 @@ fn renormalised(case: &Case<'_>, axis: Axis) -> Result<(Vec<f64>, Seen), &'stati
 
 /// What the reference's probabilities are multiplied with in a row: known where the row only sees less, fitted where it sees more.
 fn factor(case: &Case<'_>, both: impl Iterator<Item = usize> + Clone, more: bool) -> f64 {
-    let sum = |values: &[f64], fitting: bool| -> f64 { both.clone().filter(|at| !fitting || case.fits(*at)).map(|at| values[at]).sum() };
+    let sum = |values: &[f64], fitting: bool| -> f64 {
+        both.clone()
+            .filter(|at| !fitting || case.fits(*at))
+            .map(|at| values[at])
+            .sum()
+    };
     if !more {
         return 1.0 / sum(case.reference, false);
     }
     let fitted = sum(case.candidate, true) / sum(case.reference, true);
-    if fitted.is_finite() { fitted } else { sum(case.candidate, false) / sum(case.reference, false) }
+    if fitted.is_finite() {
+        fitted
+    } else {
+        sum(case.candidate, false) / sum(case.reference, false)
+    }
 }
 
 /// Scores: what both see agrees, and some are low on one side only.
 fn scores(case: &Case<'_>) -> Result<(Axis, (Vec<f64>, Seen)), &'static str> {
     let seen: Seen = |score| score > LOW;
-    let Some(last) = case.axes().last().filter(|_| case.dims.len() >= 2) else { return Err("there are no rows") };
-    if case.reference.iter().chain(case.candidate).all(|score| seen(*score)) {
+    let Some(last) = case.axes().last().filter(|_| case.dims.len() >= 2) else {
+        return Err("there are no rows");
+    };
+    if case
+        .reference
+        .iter()
+        .chain(case.candidate)
+        .all(|score| seen(*score))
+    {
         return Err("the rows are no probabilities, and nothing is so low that it is masked");
     }
     let probe = Probe::new(case);
@@ -126,7 +143,9 @@ fn scores(case: &Case<'_>) -> Result<(Axis, (Vec<f64>, Seen)), &'static str> {
     if changed == 0 {
         return Err("the rows are no probabilities, and no scores that are masked differently");
     }
-    if (agree as f64) < NEARLY * both as f64 || agree as f64 * probe.bits_per_element() < ENOUGH_BITS {
+    if (agree as f64) < NEARLY * both as f64
+        || agree as f64 * probe.bits_per_element() < ENOUGH_BITS
+    {
         return Err("what both sides see does not agree");
     }
     Ok((Axis::of(case.dims, last), (predicted, seen)))
@@ -172,7 +191,10 @@ impl Positions {
     /// Of the positions that the reference does not see, or sees, when the candidate does the opposite.
     fn of(case: &Case<'_>, axis: Axis, queries: usize, seen: Seen, added: bool) -> Self {
         let keys = axis.along;
-        let (mut diagonals, mut columns) = (vec![Line::default(); keys + queries], vec![Line::default(); keys]);
+        let (mut diagonals, mut columns) = (
+            vec![Line::default(); keys + queries],
+            vec![Line::default(); keys],
+        );
         let mut count = 0;
         for (at, (r, c)) in case.reference.iter().zip(case.candidate).enumerate() {
             let (key, query) = (axis.index(at), at / axis.inside / axis.along % queries);
@@ -184,13 +206,26 @@ impl Positions {
                 line.all += 1;
             }
         }
-        let covered: usize = diagonals.iter().filter(|line| line.whole_diagonal()).map(|line| line.changed).sum();
+        let covered: usize = diagonals
+            .iter()
+            .filter(|line| line.whole_diagonal())
+            .map(|line| line.changed)
+            .sum();
         // Keys that came before the first query move the diagonal.
         let number = |i: usize| i as isize - keys as isize + 1;
         let by_diagonal = covered as f64 >= NEARLY * count as f64;
-        let diagonals = (0..diagonals.len()).filter(|i| by_diagonal && diagonals[*i].whole_diagonal()).map(number).collect();
-        let columns = (0..keys).filter(|i| !by_diagonal && columns[*i].whole()).collect();
-        Self { count, diagonals, columns }
+        let diagonals = (0..diagonals.len())
+            .filter(|i| by_diagonal && diagonals[*i].whole_diagonal())
+            .map(number)
+            .collect();
+        let columns = (0..keys)
+            .filter(|i| !by_diagonal && columns[*i].whole())
+            .collect();
+        Self {
+            count,
+            diagonals,
+            columns,
+        }
     }
 }
 
@@ -198,19 +233,35 @@ impl Change {
     fn of(case: &Case<'_>, axis: Axis, seen: Seen) -> Self {
         let queries = queries(case.dims, axis);
         let positions = |added: bool| Positions::of(case, axis, queries, seen, added);
-        Self { added: positions(true), removed: positions(false), queries, keys: axis.along }
+        Self {
+            added: positions(true),
+            removed: positions(false),
+            queries,
+            keys: axis.along,
+        }
     }
 
     /// Whether all that has changed are diagonals or columns.
     fn is_regular(&self) -> bool {
-        let regular = |positions: &Positions| positions.count == 0 || !positions.diagonals.is_empty() || !positions.columns.is_empty();
+        let regular = |positions: &Positions| {
+            positions.count == 0 || !positions.diagonals.is_empty() || !positions.columns.is_empty()
+        };
         regular(&self.added) && regular(&self.removed) && self.added.count + self.removed.count > 2
     }
 
     /// The window that either side implies: how many positions, itself included, are seen back.
     fn window(&self) -> Option<isize> {
-        let back = |positions: &Positions| positions.diagonals.iter().copied().filter(|diagonal| *diagonal < 0).max();
-        back(&self.removed).or_else(|| back(&self.added)).map(|last| -last)
+        let back = |positions: &Positions| {
+            positions
+                .diagonals
+                .iter()
+                .copied()
+                .filter(|diagonal| *diagonal < 0)
+                .max()
+        };
+        back(&self.removed)
+            .or_else(|| back(&self.added))
+            .map(|last| -last)
     }
 
     fn text(&self) -> String {
@@ -234,35 +285,59 @@ impl Change {
         }
         if let Some(window) = self.window() {
             if removed.diagonals.iter().any(|d| *d < 0) {
-                said.push(format!("it sees a window of {}", positions(window as usize)));
+                said.push(format!(
+                    "it sees a window of {}",
+                    positions(window as usize)
+                ));
             } else {
-                said.push(format!("it sees beyond a window of {}", positions(window as usize)));
+                said.push(format!(
+                    "it sees beyond a window of {}",
+                    positions(window as usize)
+                ));
             }
         }
         if said.is_empty() {
             if !removed.columns.is_empty() {
-                said.push(format!("it does not see the keys {}", listed(&removed.columns)));
+                said.push(format!(
+                    "it does not see the keys {}",
+                    listed(&removed.columns)
+                ));
             }
             if !added.columns.is_empty() {
-                said.push(format!("it sees the keys {}, which the reference masks, as padding is", listed(&added.columns)));
+                said.push(format!(
+                    "it sees the keys {}, which the reference masks, as padding is",
+                    listed(&added.columns)
+                ));
             }
         }
         if said.is_empty() {
-            said.push(format!("{} only by the candidate, {} only by the reference", added.count, removed.count));
+            said.push(format!(
+                "{} only by the candidate, {} only by the reference",
+                added.count, removed.count
+            ));
         }
         said.join(", ")
     }
 }
 
 fn positions(count: usize) -> String {
-    if count == 1 { "1 position".to_owned() } else { format!("{count} positions") }
+    if count == 1 {
+        "1 position".to_owned()
+    } else {
+        format!("{count} positions")
+    }
 }
 
 fn listed(columns: &[usize]) -> String {
     match columns {
         [one] => one.to_string(),
         [first, .., last] if last - first + 1 == columns.len() => format!("{first} to {last}"),
-        many => many.iter().take(8).map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        many => many
+            .iter()
+            .take(8)
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 
@@ -270,8 +345,16 @@ fn listed(columns: &[usize]) -> String {
 fn queries(dims: &[usize], axis: Axis) -> usize {
     let mut outside = 1;
     for (at, dim) in dims.iter().enumerate() {
-        if outside == axis.outside && *dim == axis.along && dims[at + 1..].iter().product::<usize>() == axis.inside {
-            return dims[..at].iter().rev().copied().find(|dim| *dim > 1).unwrap_or(1);
+        if outside == axis.outside
+            && *dim == axis.along
+            && dims[at + 1..].iter().product::<usize>() == axis.inside
+        {
+            return dims[..at]
+                .iter()
+                .rev()
+                .copied()
+                .find(|dim| *dim > 1)
+                .unwrap_or(1);
         }
         outside *= dim;
     }
@@ -305,26 +388,48 @@ mod tests {
             let found = examine_pair(&DIMS, reference, all.clone());
             assert_eq!(proven(&found), Some("masked"));
             let text = &found.found[0].explanation.text;
-            assert!(text.contains("sees the keys 7 to 10") && !text.contains("causal") && !text.contains("window"), "{text}");
+            assert!(
+                text.contains("sees the keys 7 to 10")
+                    && !text.contains("causal")
+                    && !text.contains("window"),
+                "{text}"
+            );
         }
     }
 
     fn where_of(found: &Examination) -> String {
         assert_eq!(proven(found), Some("masked"));
-        found.found[0].explanation.details["where"].as_str().unwrap_or_default().to_owned()
+        found.found[0].explanation.details["where"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     #[test]
     fn a_missing_causal_mask_is_named_also_under_the_noise_of_bf16() {
-        assert_eq!(where_of(&examine_pair(&DIMS, probs(causal), probs(|_, _| true))), "the causal mask is missing");
+        assert_eq!(
+            where_of(&examine_pair(&DIMS, probs(causal), probs(|_, _| true))),
+            "the causal mask is missing"
+        );
         let candidate = bf16_noise(&probs(|_, _| true), 2e-3, 2);
-        let run = [Recorded { name: "p", dims: DIMS.to_vec(), reference: probs(causal), candidate }];
-        assert_eq!(where_of(&examine_bf16(&run, "p")), "the causal mask is missing");
+        let run = [Recorded {
+            name: "p",
+            dims: DIMS.to_vec(),
+            reference: probs(causal),
+            candidate,
+        }];
+        assert_eq!(
+            where_of(&examine_bf16(&run, "p")),
+            "the causal mask is missing"
+        );
     }
 
     #[test]
     fn the_other_way_round_it_is_causal() {
-        assert_eq!(where_of(&examine_pair(&DIMS, probs(|_, _| true), probs(causal))), "it is causal where the reference is not");
+        assert_eq!(
+            where_of(&examine_pair(&DIMS, probs(|_, _| true), probs(causal))),
+            "it is causal where the reference is not"
+        );
     }
 
     #[test]
@@ -332,20 +437,42 @@ mod tests {
         let found = examine_pair(&DIMS, probs(causal), probs(|q, k| k <= q && q < k + 5));
         assert_eq!(where_of(&found), "it sees a window of 5 positions");
         assert_eq!(found.found[0].explanation.details["window"], 5);
-        let found = examine_pair(&DIMS, probs(|q, k| k <= q && q < k + 5), probs(|q, k| k <= q && q < k + 6));
+        let found = examine_pair(
+            &DIMS,
+            probs(|q, k| k <= q && q < k + 5),
+            probs(|q, k| k <= q && q < k + 6),
+        );
         assert_eq!(where_of(&found), "it sees beyond a window of 5 positions");
     }
 
     #[test]
     fn looking_at_oneself_and_ahead_are_named() {
-        assert_eq!(where_of(&examine_pair(&DIMS, probs(causal), probs(|q, k| k < q || q == 0 && k == 0))), "each position excludes itself");
-        assert_eq!(where_of(&examine_pair(&DIMS, probs(causal), probs(|q, k| k <= q + 1))), "it looks 1 position ahead");
+        assert_eq!(
+            where_of(&examine_pair(
+                &DIMS,
+                probs(causal),
+                probs(|q, k| k < q || q == 0 && k == 0)
+            )),
+            "each position excludes itself"
+        );
+        assert_eq!(
+            where_of(&examine_pair(
+                &DIMS,
+                probs(causal),
+                probs(|q, k| k <= q + 1)
+            )),
+            "it looks 1 position ahead"
+        );
     }
 
     #[test]
     fn padding_is_columns() {
         let found = examine_pair(&DIMS, probs(|_, _| true), probs(|_, k| k < 9));
-        assert!(where_of(&found).contains("keys 9 to 10"), "{}", where_of(&found));
+        assert!(
+            where_of(&found).contains("keys 9 to 10"),
+            "{}",
+            where_of(&found)
+        );
     }
 
     #[test]
@@ -368,7 +495,12 @@ mod tests {
         for at in [5, 100, 300, 777] {
             candidate[at] = f64::NEG_INFINITY;
         }
-        assert!(examine_pair(&DIMS, scores, candidate).found.iter().all(|found| found.explanation.kind != "masked"));
+        assert!(
+            examine_pair(&DIMS, scores, candidate)
+                .found
+                .iter()
+                .all(|found| found.explanation.kind != "masked")
+        );
     }
 
     #[test]
@@ -377,7 +509,12 @@ mod tests {
         let other = softmax(&normal(968, 5), 11, 1.0, |_| true);
         for candidate in [scaled, other] {
             let found = examine_pair(&DIMS, probs(causal), candidate);
-            assert!(found.found.iter().all(|found| found.explanation.kind != "masked" || !found.score.proven));
+            assert!(
+                found
+                    .found
+                    .iter()
+                    .all(|found| found.explanation.kind != "masked" || !found.score.proven)
+            );
         }
     }
 }

@@ -33,7 +33,12 @@ impl<'a> Probe<'a> {
     pub(super) fn new(case: &'a Case<'a>) -> Self {
         let elements = case.candidate.len();
         let rms = typical(case.candidate);
-        let mut probe = Self { case, at: Vec::new(), rms, bits: OnceCell::new() };
+        let mut probe = Self {
+            case,
+            at: Vec::new(),
+            rms,
+            bits: OnceCell::new(),
+        };
         if elements <= ELEMENTS {
             let mut at: Vec<usize> = (0..elements).collect();
             at.sort_by_key(|at| !probe.differs(*at));
@@ -55,7 +60,12 @@ impl<'a> Probe<'a> {
 
     /// Whether a prediction of the element is right up to rounding.
     pub(super) fn same(&self, at: usize, predicted: f64) -> bool {
-        close(predicted, self.case.candidate[at], self.rms, self.tolerance())
+        close(
+            predicted,
+            self.case.candidate[at],
+            self.rms,
+            self.tolerance(),
+        )
     }
 
     /// What rounding may do to one element, relative to it or to the typical one.
@@ -76,7 +86,11 @@ impl<'a> Probe<'a> {
         let spare = self.at.len() / SPARED;
         let (mut wrong, mut left, mut whole) = (0, 0.0, 0.0);
         for (nth, at) in self.at.iter().enumerate() {
-            let (p, c, r) = (predicted(*at), self.case.candidate[*at], self.case.reference[*at]);
+            let (p, c, r) = (
+                predicted(*at),
+                self.case.candidate[*at],
+                self.case.reference[*at],
+            );
             if !self.same(*at, p) {
                 wrong += 1;
                 if wrong > spare || wrong > 2 && nth < 16 {
@@ -97,7 +111,13 @@ impl<'a> Probe<'a> {
         *self.bits.get_or_init(|| {
             let elements = self.case.candidate.len();
             let looked = elements.min(TRIES);
-            let at = |nth: usize| if looked == elements { nth } else { (hash(nth as u64) % elements as u64) as usize };
+            let at = |nth: usize| {
+                if looked == elements {
+                    nth
+                } else {
+                    (hash(nth as u64) % elements as u64) as usize
+                }
+            };
             let differing = (0..looked).filter(|nth| self.differs(at(*nth))).count();
             differing as f64 / looked.max(1) as f64 * elements as f64 * self.bits_per_element()
         })
@@ -133,10 +153,18 @@ pub(super) fn typical(values: &[f64]) -> f64 {
     }
     let rms = (sum / count as f64).sqrt();
     let step = (values.len() / MEDIAN_OF).max(1) | 1;
-    let mut sample: Vec<f64> =
-        values.iter().step_by(step).map(|value| value.abs()).filter(|value| value.is_finite() && *value > 0.0).collect();
+    let mut sample: Vec<f64> = values
+        .iter()
+        .step_by(step)
+        .map(|value| value.abs())
+        .filter(|value| value.is_finite() && *value > 0.0)
+        .collect();
     let middle = median(&mut sample);
-    if middle > 0.0 { rms.min(HUGE * middle) } else { rms }
+    if middle > 0.0 {
+        rms.min(HUGE * middle)
+    } else {
+        rms
+    }
 }
 
 const MEDIAN_OF: usize = 2048;
@@ -151,8 +179,16 @@ pub(super) fn hash(seed: u64) -> u64 {
 
 /// Every divisor, in order.
 pub(super) fn divisors(n: usize) -> Vec<usize> {
-    let mut small: Vec<usize> = (1..).take_while(|d| d * d <= n).filter(|d| n.is_multiple_of(*d)).collect();
-    let large: Vec<usize> = small.iter().rev().map(|d| n / d).filter(|d| d * d > n).collect();
+    let mut small: Vec<usize> = (1..)
+        .take_while(|d| d * d <= n)
+        .filter(|d| n.is_multiple_of(*d))
+        .collect();
+    let large: Vec<usize> = small
+        .iter()
+        .rev()
+        .map(|d| n / d)
+        .filter(|d| d * d > n)
+        .collect();
     small.extend(large);
     small
 }

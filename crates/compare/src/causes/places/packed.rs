@@ -1,7 +1,10 @@
 //! Channels of a fused tensor cut apart at the wrong places: each channel of the candidate is a channel of the reference's, but some of them
 //! of a neighbouring tensor (q that holds channels of k and v, gate that holds every other channel of up).
 
-use crate::causes::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, flow::rows::Rows, values::spread};
+use crate::causes::{
+    Case, Class, Examined, Explanation, Hypothesis, case::Predicted, flow::rows::Rows,
+    values::spread,
+};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -57,22 +60,41 @@ fn repacked(case: &Case<'_>, rows: &Rows) -> Option<Explanation> {
     let wanted = columns(rows, case.candidate, &tokens);
     let tolerance = case.noise[0].max(1e-7);
     let mut own = vec![None; rows.features];
-    for (at, channel) in pool.iter().enumerate().filter(|(_, channel)| channel.pair == case.pair) {
+    for (at, channel) in pool
+        .iter()
+        .enumerate()
+        .filter(|(_, channel)| channel.pair == case.pair)
+    {
         own[channel.feature] = Some(at);
     }
     // A channel that is still what it was is not looked for elsewhere.
-    let still =
-        |feature: usize| own[feature].filter(|at| distance(&pool[*at], &wanted[feature], allowed(&wanted[feature], tolerance)).is_some());
+    let still = |feature: usize| {
+        own[feature].filter(|at| {
+            distance(
+                &pool[*at],
+                &wanted[feature],
+                allowed(&wanted[feature], tolerance),
+            )
+            .is_some()
+        })
+    };
     let mut found: Vec<Option<usize>> = (0..rows.features).map(still).collect();
     let is_few = |count: usize| (count as f64) < LEAST_FOREIGN * rows.features as f64;
     if is_few(found.iter().filter(|at| at.is_none()).count()) {
         return None;
     }
-    for (found, values) in found.iter_mut().zip(&wanted).filter(|(found, _)| found.is_none()) {
+    for (found, values) in found
+        .iter_mut()
+        .zip(&wanted)
+        .filter(|(found, _)| found.is_none())
+    {
         *found = Some(nearest(&pool, values, tolerance)?);
     }
     let found: Vec<usize> = found.into_iter().flatten().collect();
-    let foreign = found.iter().filter(|at| pool[**at].pair != case.pair).count();
+    let foreign = found
+        .iter()
+        .filter(|at| pool[**at].pair != case.pair)
+        .count();
     let mut used = found.clone();
     used.sort_unstable();
     used.dedup();
@@ -92,19 +114,38 @@ fn repacked(case: &Case<'_>, rows: &Rows) -> Option<Explanation> {
     for pair in pairs {
         let loaded = case.scene.load(pair)?;
         let other = alike(rows, &loaded.dims)?;
-        for (feature, channel) in found.iter().map(|at| &pool[*at]).enumerate().filter(|(_, channel)| channel.pair == pair) {
+        for (feature, channel) in found
+            .iter()
+            .map(|at| &pool[*at])
+            .enumerate()
+            .filter(|(_, channel)| channel.pair == pair)
+        {
             for row in 0..rows.rows {
-                made[row * rows.features + feature] = loaded.reference[other.at(row * other.features + channel.feature)];
+                made[row * rows.features + feature] =
+                    loaded.reference[other.at(row * other.features + channel.feature)];
             }
         }
     }
     let mut from: BTreeMap<&str, usize> = BTreeMap::new();
     for at in &found {
-        *from.entry(case.scene.entries()[pool[*at].pair].name.as_str()).or_default() += 1;
+        *from
+            .entry(case.scene.entries()[pool[*at].pair].name.as_str())
+            .or_default() += 1;
     }
-    let parts: Vec<String> = from.iter().map(|(name, count)| format!("{count} of {name}")).collect();
-    let map: Vec<(String, usize)> =
-        found.iter().take(16).map(|at| (case.scene.entries()[pool[*at].pair].name.clone(), pool[*at].feature)).collect();
+    let parts: Vec<String> = from
+        .iter()
+        .map(|(name, count)| format!("{count} of {name}"))
+        .collect();
+    let map: Vec<(String, usize)> = found
+        .iter()
+        .take(16)
+        .map(|at| {
+            (
+                case.scene.entries()[pool[*at].pair].name.clone(),
+                pool[*at].feature,
+            )
+        })
+        .collect();
     Some(Explanation {
         kind: "permuted",
         text: format!(
@@ -130,11 +171,23 @@ fn pool(case: &Case<'_>, rows: &Rows, tokens: &[usize]) -> Vec<Channel> {
         if entry.parameter || entry.dims.len() != case.dims.len() {
             continue;
         }
-        let Some(loaded) = case.scene.load(pair) else { continue };
-        let Some(other) = alike(rows, &loaded.dims) else { continue };
-        for (feature, values) in columns(&other, &loaded.reference, tokens).into_iter().enumerate() {
+        let Some(loaded) = case.scene.load(pair) else {
+            continue;
+        };
+        let Some(other) = alike(rows, &loaded.dims) else {
+            continue;
+        };
+        for (feature, values) in columns(&other, &loaded.reference, tokens)
+            .into_iter()
+            .enumerate()
+        {
             if values.iter().all(|value| value.is_finite()) {
-                pool.push(Channel { pair, feature, sum: values.iter().sum(), values });
+                pool.push(Channel {
+                    pair,
+                    feature,
+                    sum: values.iter().sum(),
+                    values,
+                });
             }
         }
     }
@@ -144,11 +197,20 @@ fn pool(case: &Case<'_>, rows: &Rows, tokens: &[usize]) -> Vec<Channel> {
 
 /// The parts of a fused tensor lie alike.
 fn alike(rows: &Rows, dims: &[usize]) -> Option<Rows> {
-    Rows::all(dims).into_iter().find(|other| other.rows == rows.rows && other.kind == rows.kind)
+    Rows::all(dims)
+        .into_iter()
+        .find(|other| other.rows == rows.rows && other.kind == rows.kind)
 }
 
 fn columns(rows: &Rows, values: &[f64], tokens: &[usize]) -> Vec<Vec<f64>> {
-    (0..rows.features).map(|feature| tokens.iter().map(|token| values[rows.at(token * rows.features + feature)]).collect()).collect()
+    (0..rows.features)
+        .map(|feature| {
+            tokens
+                .iter()
+                .map(|token| values[rows.at(token * rows.features + feature)])
+                .collect()
+        })
+        .collect()
 }
 
 /// How far away a channel may be, squared, and still be these values.
@@ -174,7 +236,10 @@ fn nearest(pool: &[Channel], values: &[f64], tolerance: f64) -> Option<usize> {
     // The sum is off by at most the norm of the noise times the root of the count.
     let reach = (allowed * values.len() as f64).sqrt();
     let start = pool.partition_point(|channel| channel.sum < sum - reach);
-    let near = pool[start..].iter().take_while(|channel| channel.sum <= sum + reach).enumerate();
+    let near = pool[start..]
+        .iter()
+        .take_while(|channel| channel.sum <= sum + reach)
+        .enumerate();
     let mut best: Option<(usize, f64)> = None;
     for (at, channel) in near {
         if let Some(distance) = distance(channel, values, best.map_or(allowed, |(_, best)| best)) {
@@ -198,7 +263,12 @@ mod tests {
             };
             (0..12 * 24).map(value).collect::<Vec<_>>()
         };
-        let recorded = |name, part: usize| Recorded { name, dims: vec![2, 6, 24], reference: fused[part].clone(), candidate: cut(part) };
+        let recorded = |name, part: usize| Recorded {
+            name,
+            dims: vec![2, 6, 24],
+            reference: fused[part].clone(),
+            candidate: cut(part),
+        };
         vec![recorded("q", 0), recorded("k", 1)]
     }
 
@@ -208,7 +278,11 @@ mod tests {
         let (found, _) = examine_in(&run, "q");
         assert_eq!(proven(&found), Some("permuted"));
         assert_eq!(found.found[0].explanation.details["pattern"], "packing");
-        assert!(found.found[0].explanation.text.contains("12 of k, 12 of q"), "{}", found.found[0].explanation.text);
+        assert!(
+            found.found[0].explanation.text.contains("12 of k, 12 of q"),
+            "{}",
+            found.found[0].explanation.text
+        );
         assert_eq!(proven(&examine_noisy_in(&run, "k")), Some("permuted"));
     }
 
@@ -216,10 +290,20 @@ mod tests {
     fn unrelated_channels_and_swapped_tensors_are_no_packing() {
         let swapped = run(|part, channel| (1 - part, channel));
         let (found, _) = examine_in(&swapped, "q");
-        assert!(found.found.iter().all(|found| found.explanation.details["pattern"] != "packing"));
+        assert!(
+            found
+                .found
+                .iter()
+                .all(|found| found.explanation.details["pattern"] != "packing")
+        );
         let mut unrelated = run(|part, channel| (part, channel));
         unrelated[0].candidate = normal(12 * 24, 9);
         let (found, _) = examine_in(&unrelated, "q");
-        assert!(found.found.iter().all(|found| found.explanation.details["pattern"] != "packing"));
+        assert!(
+            found
+                .found
+                .iter()
+                .all(|found| found.explanation.details["pattern"] != "packing")
+        );
     }
 }

@@ -8,7 +8,10 @@ use super::{
     near::{close, typical},
     turns::{Lines, Pairing, Plan, wrapped},
 };
-use crate::causes::{Case, Class, Examined, Explanation, Hypothesis, Loaded, array::Axis, case::Predicted, constants::short};
+use crate::causes::{
+    Case, Class, Examined, Explanation, Hypothesis, Loaded, array::Axis, case::Predicted,
+    constants::short,
+};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -24,7 +27,9 @@ const AGREED: f64 = 0.98;
 const LARGE: usize = 1 << 17;
 const HARDLY_AGREED: f64 = 0.95;
 /// Thetas that models use.
-const THETAS: [f64; 16] = [1e4, 5e5, 1e6, 1e3, 1e5, 5e6, 1e7, 1e2, 2e4, 2.5e4, 5e4, 1.5e5, 1.6e5, 2.5e5, 8e6, 1.5e6];
+const THETAS: [f64; 16] = [
+    1e4, 5e5, 1e6, 1e3, 1e5, 5e6, 1e7, 1e2, 2e4, 2.5e4, 5e4, 1.5e5, 1.6e5, 2.5e5, 8e6, 1.5e6,
+];
 
 impl Hypothesis for Rotated {
     fn name(&self) -> &'static str {
@@ -40,8 +45,12 @@ impl Hypothesis for Rotated {
         }
         let sides = Sides::new(case);
         let found = inputs(case).find_map(|input| against_inputs(&sides, channels, &input));
-        let found = found.or_else(|| between(&sides, channels)).filter(|found| sides.tells(found));
-        found.map(|found| vec![found]).ok_or_else(|| "pairs of channels are not turned".into())
+        let found = found
+            .or_else(|| between(&sides, channels))
+            .filter(|found| sides.tells(found));
+        found
+            .map(|found| vec![found])
+            .ok_or_else(|| "pairs of channels are not turned".into())
     }
 }
 
@@ -54,7 +63,11 @@ struct Sides<'a> {
 impl<'a> Sides<'a> {
     fn new(case: &'a Case<'a>) -> Self {
         let tolerance = (super::near::SLACK * case.noise[3]).max(1e-9);
-        Self { case, rms: typical(case.candidate), tolerance }
+        Self {
+            case,
+            rms: typical(case.candidate),
+            tolerance,
+        }
     }
 
     /// On scattered elements, nearly all.
@@ -70,7 +83,9 @@ impl<'a> Sides<'a> {
 
     /// Whether it is far nearer to the candidate than the reference is: beside much noise, much would pass.
     fn tells(&self, found: &Explanation) -> bool {
-        let Predicted::Values(predicted) = &found.predicted else { return true };
+        let Predicted::Values(predicted) = &found.predicted else {
+            return true;
+        };
         let step = (predicted.len() / 4096).max(1) | 1;
         let (mut left, mut whole) = (0.0, 0.0);
         for at in (0..predicted.len()).step_by(step) {
@@ -97,24 +112,38 @@ struct Input {
 
 impl Input {
     fn reference(&self) -> &[f64] {
-        self.swapped.as_ref().map_or(&self.loaded.reference, |[reference, _]| reference)
+        self.swapped
+            .as_ref()
+            .map_or(&self.loaded.reference, |[reference, _]| reference)
     }
 
     fn candidate(&self) -> &[f64] {
-        self.swapped.as_ref().map_or(&self.loaded.candidate, |[_, candidate]| candidate)
+        self.swapped
+            .as_ref()
+            .map_or(&self.loaded.candidate, |[_, candidate]| candidate)
     }
 }
 
 /// Those before this one, the nearest first; read when it is their turn.
 fn inputs<'a>(case: &'a Case<'a>) -> impl Iterator<Item = Input> + 'a {
     let entries = case.scene.entries();
-    let alike = (case.pair.saturating_sub(BEFORE)..case.pair).rev().filter(|at| !entries[*at].parameter);
+    let alike = (case.pair.saturating_sub(BEFORE)..case.pair)
+        .rev()
+        .filter(|at| !entries[*at].parameter);
     let alike = alike.filter_map(|at| Some((at, View::of(&entries[at].dims, case.dims)?)));
-    alike.take((READ / case.reference.len()).max(2)).filter_map(|(at, view)| {
-        let loaded = case.scene.load(at)?;
-        let swapped = view.swap.map(|(a, b)| [&loaded.reference, &loaded.candidate].map(|side| view.read(side, a, b)));
-        Some(Input { name: entries[at].name.clone(), loaded, swapped })
-    })
+    alike
+        .take((READ / case.reference.len()).max(2))
+        .filter_map(|(at, view)| {
+            let loaded = case.scene.load(at)?;
+            let swapped = view.swap.map(|(a, b)| {
+                [&loaded.reference, &loaded.candidate].map(|side| view.read(side, a, b))
+            });
+            Some(Input {
+                name: entries[at].name.clone(),
+                loaded,
+                swapped,
+            })
+        })
 }
 
 /// How values of other dimensions are read in these: as they are, or with two dimensions swapped, the last perhaps flattened.
@@ -126,10 +155,18 @@ struct View {
 
 impl View {
     fn of(from: &[usize], to: &[usize]) -> Option<Self> {
-        let bare = |dims: &[usize]| dims.iter().copied().filter(|dim| *dim > 1).collect::<Vec<_>>();
+        let bare = |dims: &[usize]| {
+            dims.iter()
+                .copied()
+                .filter(|dim| *dim > 1)
+                .collect::<Vec<_>>()
+        };
         let (from, to) = (bare(from), bare(to));
         if from == to {
-            return Some(Self { dims: to, swap: None });
+            return Some(Self {
+                dims: to,
+                swap: None,
+            });
         }
         let last = to.len().checked_sub(1)?;
         let swaps = (0..last).flat_map(|a| (a + 1..last).map(move |b| (a, b)));
@@ -140,14 +177,20 @@ impl View {
             let channels = flat.pop()?;
             *flat.last_mut()? *= channels;
             if from == dims || from == flat {
-                return Some(Self { dims, swap: Some((a, b)) });
+                return Some(Self {
+                    dims,
+                    swap: Some((a, b)),
+                });
             }
         }
         // `[s, h, d]` of `[s, h * d]`
         (from.iter().product::<usize>() == to.iter().product::<usize>()
             && to.starts_with(&from[..from.len().saturating_sub(1)])
             && to.len() == from.len() + 1)
-            .then_some(Self { dims: to, swap: None })
+            .then_some(Self {
+                dims: to,
+                swap: None,
+            })
     }
 
     fn read(&self, values: &[f64], a: usize, b: usize) -> Vec<f64> {
@@ -185,15 +228,25 @@ fn plans(case: &Case<'_>, channels: usize) -> impl Iterator<Item = Plan> {
     widths.reverse();
     // All, three quarters, half or a quarter of a head.
     let large = case.reference.len() > LARGE;
-    let axes: Vec<Axis> = (0..case.dims.len() - 1).filter(|axis| case.dims[*axis] > 1).map(|axis| Axis::of(case.dims, axis)).collect();
+    let axes: Vec<Axis> = (0..case.dims.len() - 1)
+        .filter(|axis| case.dims[*axis] > 1)
+        .map(|axis| Axis::of(case.dims, axis))
+        .collect();
     widths.into_iter().flat_map(move |width| {
         let axes = axes.clone();
-        let halves = (2..=width / 2).rev().filter(move |half| !large || (8 * half) % width == 0);
+        let halves = (2..=width / 2)
+            .rev()
+            .filter(move |half| !large || (8 * half) % width == 0);
         halves.map(|half| 2 * half).flat_map(move |turned| {
             let axes = axes.clone();
-            Pairing::BOTH
-                .into_iter()
-                .flat_map(move |pairing| axes.clone().into_iter().map(move |tokens| Plan { pairing, width, turned, tokens }))
+            Pairing::BOTH.into_iter().flat_map(move |pairing| {
+                axes.clone().into_iter().map(move |tokens| Plan {
+                    pairing,
+                    width,
+                    turned,
+                    tokens,
+                })
+            })
         })
     })
 }
@@ -205,9 +258,18 @@ fn rotation(sides: &Sides<'_>, channels: usize, from: &[f64], to: &[f64]) -> Opt
         return Some(found);
     }
     // Interleaved pairs that do not turn look like pairs that turn by nothing: the frequencies tell how many there are.
-    let fewer = |quarter: usize| Plan { turned: found.plan.width * quarter / 4 / 2 * 2, ..found.plan };
-    let plans = [2, 1, 3].map(fewer).into_iter().filter(|plan| plan.turned >= 4);
-    plans.filter_map(|plan| rotation_by(sides, plan, from, to)).find(|fewer| theta(fewer).is_some()).or(Some(found))
+    let fewer = |quarter: usize| Plan {
+        turned: found.plan.width * quarter / 4 / 2 * 2,
+        ..found.plan
+    };
+    let plans = [2, 1, 3]
+        .map(fewer)
+        .into_iter()
+        .filter(|plan| plan.turned >= 4);
+    plans
+        .filter_map(|plan| rotation_by(sides, plan, from, to))
+        .find(|fewer| theta(fewer).is_some())
+        .or(Some(found))
 }
 
 fn rotation_by(sides: &Sides<'_>, plan: Plan, from: &[f64], to: &[f64]) -> Option<Rotation> {
@@ -228,18 +290,27 @@ fn rotation_by(sides: &Sides<'_>, plan: Plan, from: &[f64], to: &[f64]) -> Optio
         return None;
     }
     let made = plan.apply(from, |t, j| lines.angle(t, j));
-    sides.same(&made, to).then_some(Rotation { plan, lines, made })
+    sides
+        .same(&made, to)
+        .then_some(Rotation { plan, lines, made })
 }
 
 /// Each side against its own input.
 fn against_inputs(sides: &Sides<'_>, channels: usize, input: &Input) -> Option<Explanation> {
     let case = sides.case;
-    let still = [(input.reference(), case.reference), (input.candidate(), case.candidate)].map(|(from, to)| sides.same(from, to));
+    let still = [
+        (input.reference(), case.reference),
+        (input.candidate(), case.candidate),
+    ]
+    .map(|(from, to)| sides.same(from, to));
     match still {
         [true, true] => None,
         [false, true] => {
             let reference = rotation(sides, channels, input.reference(), case.reference)?;
-            let text = format!("the candidate is not rotated: it is its own `{}`, where the reference has rope", input.name);
+            let text = format!(
+                "the candidate is not rotated: it is its own `{}`, where the reference has rope",
+                input.name
+            );
             let details = serde_json::json!({
                 "parameter": "missing", "pairing": reference.plan.pairing.name(), "input": input.name,
                 "reference": theta(&reference).map(|(theta, _)| theta), "value": null,
@@ -248,20 +319,29 @@ fn against_inputs(sides: &Sides<'_>, channels: usize, input: &Input) -> Option<E
         }
         [true, false] => {
             let candidate = rotation(sides, channels, input.candidate(), case.candidate)?;
-            let text = format!("the candidate has rope where the reference is its own `{}`", input.name);
+            let text = format!(
+                "the candidate has rope where the reference is its own `{}`",
+                input.name
+            );
             let found = theta(&candidate);
             let details = serde_json::json!({
                 "parameter": "extra", "pairing": candidate.plan.pairing.name(), "input": input.name,
                 "reference": null, "value": found.map(|(theta, _)| theta),
             });
-            Some(explanation(text, details, candidate.plan.turned, candidate.made))
+            Some(explanation(
+                text,
+                details,
+                candidate.plan.turned,
+                candidate.made,
+            ))
         }
         [false, false] => {
             let reference = rotation(sides, channels, input.reference(), case.reference)?;
             reused(sides, &reference, input).or_else(|| {
                 // The reference's own plan first: only the angles may differ.
-                let candidate = rotation_by(sides, reference.plan, input.candidate(), case.candidate)
-                    .or_else(|| rotation(sides, channels, input.candidate(), case.candidate))?;
+                let candidate =
+                    rotation_by(sides, reference.plan, input.candidate(), case.candidate)
+                        .or_else(|| rotation(sides, channels, input.candidate(), case.candidate))?;
                 Some(compared(&reference, candidate))
             })
         }
@@ -275,24 +355,40 @@ fn reused(sides: &Sides<'_>, reference: &Rotation, input: &Input) -> Option<Expl
         Pairing::Interleaved => Pairing::Halves,
     };
     for (pairing, sign) in [(other, 1.0), (reference.plan.pairing, -1.0), (other, -1.0)] {
-        let plan = Plan { pairing, ..reference.plan };
+        let plan = Plan {
+            pairing,
+            ..reference.plan
+        };
         let made = plan.apply(input.candidate(), |t, j| sign * reference.lines.angle(t, j));
         if !sides.same(&made, sides.case.candidate) {
             continue;
         }
         let mut how = Vec::new();
         if pairing == other {
-            how.push(format!("pairs channels {} where the reference pairs {}", pairing.name(), reference.plan.pairing.name()));
+            how.push(format!(
+                "pairs channels {} where the reference pairs {}",
+                pairing.name(),
+                reference.plan.pairing.name()
+            ));
         }
         if sign < 0.0 {
             how.push("turns them the other way".to_owned());
         }
-        let parameter = if pairing == other { "pairing" } else { "negated" };
+        let parameter = if pairing == other {
+            "pairing"
+        } else {
+            "negated"
+        };
         let details = serde_json::json!({
             "parameter": parameter, "pairing": pairing.name(), "input": input.name,
             "reference": reference.plan.pairing.name(), "value": pairing.name(),
         });
-        return Some(explanation(format!("the candidate's rope {}", how.join(" and ")), details, 1, made));
+        return Some(explanation(
+            format!("the candidate's rope {}", how.join(" and ")),
+            details,
+            1,
+            made,
+        ));
     }
     None
 }
@@ -307,51 +403,122 @@ fn compared(reference: &Rotation, candidate: Rotation) -> Explanation {
     let (text, parameter, from, to) = match thetas {
         _ if reference.plan.pairing != plan.pairing => {
             let (a, b) = (plan.pairing.name(), reference.plan.pairing.name());
-            (format!("the candidate's rope pairs channels {a} where the reference pairs {b}"), "pairing", b.into(), a.into())
+            (
+                format!("the candidate's rope pairs channels {a} where the reference pairs {b}"),
+                "pairing",
+                b.into(),
+                a.into(),
+            )
         }
         _ if reference.plan.turned != plan.turned => {
             let (a, b) = (plan.turned, reference.plan.turned);
-            (format!("the candidate's rope turns {a} of {} channels, the reference's {b}", plan.width), "channels", b.into(), a.into())
+            (
+                format!(
+                    "the candidate's rope turns {a} of {} channels, the reference's {b}",
+                    plan.width
+                ),
+                "channels",
+                b.into(),
+                a.into(),
+            )
         }
         _ if off.is_some() => {
             let off = off.unwrap_or_default();
-            (format!("the candidate's positions are off by {} in rope", short(off)), "offset", 0.into(), off.into())
+            (
+                format!(
+                    "the candidate's positions are off by {} in rope",
+                    short(off)
+                ),
+                "offset",
+                0.into(),
+                off.into(),
+            )
         }
         (Some((r, _)), Some((c, _))) if (r / c - 1.0).abs() > 1e-3 => {
-            let text = format!("the candidate's rope has theta {}, the reference's {}", short(c), short(r));
+            let text = format!(
+                "the candidate's rope has theta {}, the reference's {}",
+                short(c),
+                short(r)
+            );
             (text, "theta", serde_json::json!(r), serde_json::json!(c))
         }
-        (Some((_, r)), Some((_, c))) if (r / c - 1.0).abs() > 1e-3 => {
-            (format!("the candidate's positions are scaled by {} in rope", short(c / r)), "scaling", r.into(), c.into())
-        }
+        (Some((_, r)), Some((_, c))) if (r / c - 1.0).abs() > 1e-3 => (
+            format!(
+                "the candidate's positions are scaled by {} in rope",
+                short(c / r)
+            ),
+            "scaling",
+            r.into(),
+            c.into(),
+        ),
         _ => {
-            let at = |rotation: &Rotation| serde_json::json!(rotation.lines.slope[..pairs.min(rotation.lines.slope.len())]);
-            ("the candidate's rope has other frequencies".to_owned(), "frequencies", at(reference), at(&candidate))
+            let at = |rotation: &Rotation| {
+                serde_json::json!(rotation.lines.slope[..pairs.min(rotation.lines.slope.len())])
+            };
+            (
+                "the candidate's rope has other frequencies".to_owned(),
+                "frequencies",
+                at(reference),
+                at(&candidate),
+            )
         }
     };
     let details = serde_json::json!({"parameter": parameter, "pairing": plan.pairing.name(), "reference": from, "value": to});
-    explanation(text, details, if parameter == "frequencies" { freedom } else { 2 }, candidate.made)
+    explanation(
+        text,
+        details,
+        if parameter == "frequencies" {
+            freedom
+        } else {
+            2
+        },
+        candidate.made,
+    )
 }
 
 /// By how many positions the candidate is ahead, when its frequencies are the reference's.
 fn offset(reference: &Rotation, candidate: &Rotation) -> Option<f64> {
     let (r, c) = (&reference.lines, &candidate.lines);
-    let same = (0..r.slope.len()).all(|pair| (r.slope[pair] - c.slope[pair]).abs() <= r.slope_error[pair] + c.slope_error[pair]);
-    let starts: Vec<f64> = c.start.iter().zip(&r.start).map(|(c, r)| wrapped(c - r)).collect();
-    let errors: Vec<f64> = c.start_error.iter().zip(&r.start_error).map(|(c, r)| c + r).collect();
-    same.then(|| whole_offset(&starts, &r.slope, &errors)).flatten()
+    let same = (0..r.slope.len()).all(|pair| {
+        (r.slope[pair] - c.slope[pair]).abs() <= r.slope_error[pair] + c.slope_error[pair]
+    });
+    let starts: Vec<f64> = c
+        .start
+        .iter()
+        .zip(&r.start)
+        .map(|(c, r)| wrapped(c - r))
+        .collect();
+    let errors: Vec<f64> = c
+        .start_error
+        .iter()
+        .zip(&r.start_error)
+        .map(|(c, r)| c + r)
+        .collect();
+    same.then(|| whole_offset(&starts, &r.slope, &errors))
+        .flatten()
 }
 
 /// The number of positions that makes these angles of these frequencies: whole ones, the smallest first.
 fn whole_offset(starts: &[f64], frequencies: &[f64], errors: &[f64]) -> Option<f64> {
-    if starts.iter().zip(errors).all(|(start, error)| start.abs() <= *error) {
+    if starts
+        .iter()
+        .zip(errors)
+        .all(|(start, error)| start.abs() <= *error)
+    {
         return None;
     }
     let fits = |off: &f64| {
         let left = |(start, f): (&f64, &f64)| wrapped(start - off * f).abs();
-        starts.iter().zip(frequencies).map(left).zip(errors).all(|(left, error)| left <= *error + 1e-5 * off.abs())
+        starts
+            .iter()
+            .zip(frequencies)
+            .map(left)
+            .zip(errors)
+            .all(|(left, error)| left <= *error + 1e-5 * off.abs())
     };
-    (1..=1 << 14).flat_map(|n| [f64::from(n), -f64::from(n)]).find(fits)
+    (1..=1 << 14)
+        .flat_map(|n| [f64::from(n), -f64::from(n)])
+        .find(fits)
 }
 
 /// Theta and the factor on positions that make these frequencies, when they are powers of a theta at all.
@@ -359,11 +526,19 @@ fn theta(rotation: &Rotation) -> Option<(f64, f64)> {
     let (pairs, lines) = (rotation.plan.pairs(), &rotation.lines);
     let x = |pair: usize| pair as f64 / pairs as f64;
     let first = lines.slope[0].abs();
-    let scale = if (first - 1.0).abs() <= lines.slope_error[0] { 1.0 } else { first };
-    let off = |theta: f64, pair: usize| (lines.slope[pair].abs() - scale * theta.powf(-x(pair))).abs();
+    let scale = if (first - 1.0).abs() <= lines.slope_error[0] {
+        1.0
+    } else {
+        first
+    };
+    let off =
+        |theta: f64, pair: usize| (lines.slope[pair].abs() - scale * theta.powf(-x(pair))).abs();
     let fits = |theta: &f64| (1..pairs).all(|pair| off(*theta, pair) <= lines.slope_error[pair]);
     let worst = |theta: &f64| (1..pairs).map(|pair| off(*theta, pair)).fold(0.0, f64::max);
-    let known = THETAS.into_iter().filter(fits).min_by(|a, b| worst(a).total_cmp(&worst(b)));
+    let known = THETAS
+        .into_iter()
+        .filter(fits)
+        .min_by(|a, b| worst(a).total_cmp(&worst(b)));
     // A slope is known to so much, its logarithm to that over the slope.
     let (mut xx, mut xl) = (0.0, 0.0);
     for (pair, slope) in lines.slope.iter().enumerate().skip(1) {
@@ -408,7 +583,8 @@ fn between(sides: &Sides<'_>, channels: usize) -> Option<Explanation> {
 /// Angles of 0 and half a turn only: signs, not rope.
 fn only_signs(sides: &Sides<'_>, lines: &Lines) -> bool {
     let noise = 4.0 * sides.angle_noise();
-    let sign = |angle: &f64| angle.abs() < noise || (angle.abs() - std::f64::consts::PI).abs() < noise;
+    let sign =
+        |angle: &f64| angle.abs() < noise || (angle.abs() - std::f64::consts::PI).abs() < noise;
     lines.slope.iter().all(sign) && lines.start.iter().all(|start| sign(&wrapped(*start)))
 }
 
@@ -416,18 +592,34 @@ fn only_signs(sides: &Sides<'_>, lines: &Lines) -> bool {
 fn named(found: &Rotation) -> Option<Explanation> {
     let (plan, lines) = (found.plan, &found.lines);
     let pairs = plan.pairs();
-    let powers = |theta: f64| (0..pairs).map(|pair| theta.powf(-(pair as f64) / pairs as f64)).collect::<Vec<f64>>();
+    let powers = |theta: f64| {
+        (0..pairs)
+            .map(|pair| theta.powf(-(pair as f64) / pairs as f64))
+            .collect::<Vec<f64>>()
+    };
     let starts: Vec<f64> = lines.start.iter().map(|start| wrapped(*start)).collect();
-    let slopes_are = |of: &dyn Fn(usize) -> f64| (0..pairs).all(|pair| (lines.slope[pair] - of(pair)).abs() <= lines.slope_error[pair]);
-    let start_at_zero = starts.iter().zip(&lines.start_error).all(|(start, error)| start.abs() <= *error);
-    let say = |text: String, parameter: &str, reference: serde_json::Value, value: serde_json::Value| {
+    let slopes_are = |of: &dyn Fn(usize) -> f64| {
+        (0..pairs).all(|pair| (lines.slope[pair] - of(pair)).abs() <= lines.slope_error[pair])
+    };
+    let start_at_zero = starts
+        .iter()
+        .zip(&lines.start_error)
+        .all(|(start, error)| start.abs() <= *error);
+    let say = |text: String,
+               parameter: &str,
+               reference: serde_json::Value,
+               value: serde_json::Value| {
         let details = serde_json::json!({"parameter": parameter, "pairing": plan.pairing.name(), "reference": reference, "value": value});
         Some(explanation(text, details, 2, found.made.clone()))
     };
     if slopes_are(&|_| 0.0) {
         return THETAS.into_iter().find_map(|theta| {
             let off = whole_offset(&starts, &powers(theta), &lines.start_error)?;
-            let text = format!("the candidate's positions are off by {} in rope (theta {})", short(off), short(theta));
+            let text = format!(
+                "the candidate's positions are off by {} in rope (theta {})",
+                short(off),
+                short(theta)
+            );
             say(text, "offset", 0.into(), off.into())
         });
     }
@@ -438,9 +630,23 @@ fn named(found: &Rotation) -> Option<Explanation> {
         let f = powers(theta);
         let was = short(theta);
         for (factor, parameter, text) in [
-            (-1.0, "missing", format!("the candidate is not rotated, where the reference has rope (theta {was})")),
-            (1.0, "extra", format!("the candidate is rotated once more than the reference (rope, theta {was})")),
-            (-2.0, "negated", format!("the candidate's rope turns the other way (theta {was})")),
+            (
+                -1.0,
+                "missing",
+                format!("the candidate is not rotated, where the reference has rope (theta {was})"),
+            ),
+            (
+                1.0,
+                "extra",
+                format!(
+                    "the candidate is rotated once more than the reference (rope, theta {was})"
+                ),
+            ),
+            (
+                -2.0,
+                "negated",
+                format!("the candidate's rope turns the other way (theta {was})"),
+            ),
         ] {
             if slopes_are(&|pair| factor * f[pair]) {
                 return say(text, parameter, theta.into(), serde_json::Value::Null);
@@ -449,13 +655,19 @@ fn named(found: &Rotation) -> Option<Explanation> {
         for other in THETAS.into_iter().filter(|other| *other != theta) {
             let g = powers(other);
             if slopes_are(&|pair| g[pair] - f[pair]) {
-                let text = format!("the candidate's rope has theta {}, the reference's {was}", short(other));
+                let text = format!(
+                    "the candidate's rope has theta {}, the reference's {was}",
+                    short(other)
+                );
                 return say(text, "theta", theta.into(), other.into());
             }
         }
         let scale = 1.0 + lines.slope[0];
         if slopes_are(&|pair| (scale - 1.0) * f[pair]) && scale > 0.0 {
-            let text = format!("the candidate's positions are scaled by {} in rope (theta {was})", short(scale));
+            let text = format!(
+                "the candidate's positions are scaled by {} in rope (theta {was})",
+                short(scale)
+            );
             return say(text, "scaling", 1.into(), scale.into());
         }
     }
@@ -464,8 +676,15 @@ fn named(found: &Rotation) -> Option<Explanation> {
 
 fn by_lines(found: &Rotation) -> Explanation {
     let still = found.lines.slope.iter().all(|slope| slope.abs() < 1e-3);
-    let how = if still { "an angle of their own" } else { "an angle that grows with the position" };
-    let text = format!("the candidate's pairs of channels ({}) are turned by {how}, as another rope would", found.plan.pairing.name());
+    let how = if still {
+        "an angle of their own"
+    } else {
+        "an angle that grows with the position"
+    };
+    let text = format!(
+        "the candidate's pairs of channels ({}) are turned by {how}, as another rope would",
+        found.plan.pairing.name()
+    );
     let details = serde_json::json!({
         "parameter": "frequencies", "pairing": found.plan.pairing.name(), "reference": null, "value": found.lines.slope, "start": found.lines.start,
     });
@@ -479,7 +698,11 @@ fn by_field(sides: &Sides<'_>, plan: Plan) -> Option<Explanation> {
         return None;
     }
     let (turns, agreed) = plan.turns(case.reference, case.candidate, |at| case.fits(at));
-    if agreed < AGREED || turns.iter().all(|(re, im)| im.atan2(*re).abs() < sides.angle_noise()) {
+    if agreed < AGREED
+        || turns
+            .iter()
+            .all(|(re, im)| im.atan2(*re).abs() < sides.angle_noise())
+    {
         return None;
     }
     let pairs = plan.pairs();
@@ -496,8 +719,20 @@ fn by_field(sides: &Sides<'_>, plan: Plan) -> Option<Explanation> {
     Some(explanation(text, details, turns.len(), made))
 }
 
-fn explanation(text: String, details: serde_json::Value, freedom: usize, predicted: Vec<f64>) -> Explanation {
-    Explanation { kind: "rotated", text, details, class: Class::Mechanism, freedom, predicted: Predicted::Values(predicted) }
+fn explanation(
+    text: String,
+    details: serde_json::Value,
+    freedom: usize,
+    predicted: Vec<f64>,
+) -> Explanation {
+    Explanation {
+        kind: "rotated",
+        text,
+        details,
+        class: Class::Mechanism,
+        freedom,
+        predicted: Predicted::Values(predicted),
+    }
 }
 
 #[cfg(test)]
@@ -513,12 +748,19 @@ mod tests {
     const DIMS: [usize; 4] = [2, 4, 11, 12];
 
     fn plan(pairing: Pairing) -> Plan {
-        Plan { pairing, width: 12, turned: 12, tokens: Axis::of(&DIMS, 2) }
+        Plan {
+            pairing,
+            width: 12,
+            turned: 12,
+            tokens: Axis::of(&DIMS, 2),
+        }
     }
 
     fn rope(x: &[f64], plan: Plan, theta: f64, offset: f64, factor: f64) -> Vec<f64> {
         let pairs = plan.turned as f64 / 2.0;
-        plan.apply(x, |t, j| factor * (t as f64 + offset) * theta.powf(-(j as f64) / pairs))
+        plan.apply(x, |t, j| {
+            factor * (t as f64 + offset) * theta.powf(-(j as f64) / pairs)
+        })
     }
 
     fn halves(x: &[f64], theta: f64) -> Vec<f64> {
@@ -528,22 +770,48 @@ mod tests {
     /// With the query before rope recorded, or without it.
     fn run(recorded: bool, candidate: impl Fn(&[f64]) -> Vec<f64>) -> Vec<Recorded> {
         let q = normal(1056, 1);
-        let out = Recorded { name: "q_rope", dims: DIMS.to_vec(), reference: halves(&q, 1e4), candidate: candidate(&q) };
-        let before = Recorded { name: "q", dims: DIMS.to_vec(), reference: q.clone(), candidate: q };
-        if recorded { vec![before, out] } else { vec![out] }
+        let out = Recorded {
+            name: "q_rope",
+            dims: DIMS.to_vec(),
+            reference: halves(&q, 1e4),
+            candidate: candidate(&q),
+        };
+        let before = Recorded {
+            name: "q",
+            dims: DIMS.to_vec(),
+            reference: q.clone(),
+            candidate: q,
+        };
+        if recorded {
+            vec![before, out]
+        } else {
+            vec![out]
+        }
     }
 
     fn parameter(found: &Examination) -> (&'static str, String, Option<f64>) {
         let kind = proven(found).unwrap_or("-");
-        let details = found.found.first().map(|found| found.explanation.details.clone()).unwrap_or_default();
-        (kind, details["parameter"].as_str().unwrap_or("-").to_owned(), details["value"].as_f64())
+        let details = found
+            .found
+            .first()
+            .map(|found| found.explanation.details.clone())
+            .unwrap_or_default();
+        (
+            kind,
+            details["parameter"].as_str().unwrap_or("-").to_owned(),
+            details["value"].as_f64(),
+        )
     }
 
     #[test]
     fn another_theta_is_named_with_and_without_the_input() {
         for recorded in [true, false] {
             let run = run(recorded, |q| halves(q, 5e5));
-            assert_eq!(parameter(&examine_in(&run, "q_rope").0), ("rotated", "theta".to_owned(), Some(5e5)), "{recorded}");
+            assert_eq!(
+                parameter(&examine_in(&run, "q_rope").0),
+                ("rotated", "theta".to_owned(), Some(5e5)),
+                "{recorded}"
+            );
         }
     }
 
@@ -559,7 +827,11 @@ mod tests {
         for recorded in [true, false] {
             for off in [1.0, -3.0, 17.0] {
                 let run = run(recorded, |q| rope(q, plan(Pairing::Halves), 1e4, off, 1.0));
-                assert_eq!(parameter(&examine_in(&run, "q_rope").0), ("rotated", "offset".to_owned(), Some(off)), "{recorded}");
+                assert_eq!(
+                    parameter(&examine_in(&run, "q_rope").0),
+                    ("rotated", "offset".to_owned(), Some(off)),
+                    "{recorded}"
+                );
             }
         }
     }
@@ -569,7 +841,11 @@ mod tests {
         for recorded in [true, false] {
             let run = run(recorded, |q| rope(q, plan(Pairing::Halves), 1e4, 0.0, 0.25));
             let (kind, parameter, value) = parameter(&examine_in(&run, "q_rope").0);
-            assert_eq!((kind, parameter.as_str()), ("rotated", "scaling"), "{recorded}");
+            assert_eq!(
+                (kind, parameter.as_str()),
+                ("rotated", "scaling"),
+                "{recorded}"
+            );
             assert!((value.unwrap() - 0.25).abs() < 1e-3);
         }
     }
@@ -578,9 +854,17 @@ mod tests {
     fn rope_that_is_missing_or_backwards_is_named() {
         for recorded in [true, false] {
             let missing = run(recorded, <[f64]>::to_vec);
-            assert_eq!(parameter(&examine_in(&missing, "q_rope").0).1, "missing", "{recorded}");
+            assert_eq!(
+                parameter(&examine_in(&missing, "q_rope").0).1,
+                "missing",
+                "{recorded}"
+            );
             let backwards = run(recorded, |q| rope(q, plan(Pairing::Halves), 1e4, 0.0, -1.0));
-            assert_eq!(parameter(&examine_in(&backwards, "q_rope").0).1, "negated", "{recorded}");
+            assert_eq!(
+                parameter(&examine_in(&backwards, "q_rope").0).1,
+                "negated",
+                "{recorded}"
+            );
         }
     }
 
@@ -613,20 +897,41 @@ mod tests {
     fn partial_rope_and_flattened_heads_are_found() {
         let dims = [22, 40];
         let q = normal(880, 4);
-        let plan = Plan { pairing: Pairing::Halves, width: 20, turned: 8, tokens: Axis::of(&dims, 0) };
-        let found = examine_pair(&dims, rope(&q, plan, 1e4, 0.0, 1.0), rope(&q, plan, 1e6, 0.0, 1.0));
-        assert_eq!(parameter(&found), ("rotated", "theta".to_owned(), Some(1e6)));
+        let plan = Plan {
+            pairing: Pairing::Halves,
+            width: 20,
+            turned: 8,
+            tokens: Axis::of(&dims, 0),
+        };
+        let found = examine_pair(
+            &dims,
+            rope(&q, plan, 1e4, 0.0, 1.0),
+            rope(&q, plan, 1e6, 0.0, 1.0),
+        );
+        assert_eq!(
+            parameter(&found),
+            ("rotated", "theta".to_owned(), Some(1e6))
+        );
     }
 
     #[test]
     fn unrelated_values_signs_and_scales_are_not_rotated() {
         let q = normal(1056, 5);
-        let signs: Vec<f64> = q.iter().enumerate().map(|(at, q)| if at % 3 == 0 { -q } else { *q }).collect();
+        let signs: Vec<f64> = q
+            .iter()
+            .enumerate()
+            .map(|(at, q)| if at % 3 == 0 { -q } else { *q })
+            .collect();
         let scaled = q.iter().map(|q| q * 1.1).collect();
         let negated = q.iter().map(|q| -q).collect();
         for candidate in [normal(1056, 6), signs, scaled, negated] {
             let found = examine_pair(&DIMS, q.clone(), candidate);
-            assert!(found.found.iter().all(|found| found.explanation.kind != "rotated" || !found.score.proven));
+            assert!(
+                found
+                    .found
+                    .iter()
+                    .all(|found| found.explanation.kind != "rotated" || !found.score.proven)
+            );
         }
     }
 

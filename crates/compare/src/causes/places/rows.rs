@@ -11,7 +11,13 @@ const ROWS: usize = 4096;
 pub(super) fn probabilities(case: &Case<'_>) -> Option<Axis> {
     let mut axes: Vec<usize> = case.axes().collect();
     axes.reverse();
-    axes.into_iter().map(|axis| Axis::of(case.dims, axis)).find(|axis| [case.reference, case.candidate].iter().all(|side| are(side, *axis)))
+    axes.into_iter()
+        .map(|axis| Axis::of(case.dims, axis))
+        .find(|axis| {
+            [case.reference, case.candidate]
+                .iter()
+                .all(|side| are(side, *axis))
+        })
 }
 
 fn are(values: &[f64], axis: Axis) -> bool {

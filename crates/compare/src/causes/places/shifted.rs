@@ -22,13 +22,24 @@ impl Hypothesis for Shifted {
         if probe.evidence() < ENOUGH_BITS {
             return Err("too few values differ to tell a shift".into());
         }
-        let found = case.axes().find_map(|axis| along(case, &probe, Axis::of(case.dims, axis), LONGEST, Some(axis)));
+        let found = case
+            .axes()
+            .find_map(|axis| along(case, &probe, Axis::of(case.dims, axis), LONGEST, Some(axis)));
         let flat = || {
             let elements = case.reference.len();
-            let whole = Axis { outside: 1, along: elements, inside: 1 };
-            (case.axes().count() > 1).then(|| along(case, &probe, whole, FLAT, None)).flatten()
+            let whole = Axis {
+                outside: 1,
+                along: elements,
+                inside: 1,
+            };
+            (case.axes().count() > 1)
+                .then(|| along(case, &probe, whole, FLAT, None))
+                .flatten()
         };
-        found.or_else(flat).map(|found| vec![found]).ok_or_else(|| "no shift along an axis makes it the candidate".into())
+        found
+            .or_else(flat)
+            .map(|found| vec![found])
+            .ok_or_else(|| "no shift along an axis makes it the candidate".into())
     }
 }
 
@@ -41,21 +52,36 @@ enum End {
     New,
 }
 
-fn along(case: &Case<'_>, probe: &Probe<'_>, axis: Axis, most: usize, number: Option<usize>) -> Option<Explanation> {
+fn along(
+    case: &Case<'_>,
+    probe: &Probe<'_>,
+    axis: Axis,
+    most: usize,
+    number: Option<usize>,
+) -> Option<Explanation> {
     let length = axis.along;
     // Beyond half of it, what is left could be anything; a roll further than that is a roll the other way.
     let reach = (length / 2).min(most);
     let by = |k: isize, at: usize| -> Option<usize> {
-        let i = axis.index(at).checked_add_signed(-k).filter(|i| *i < length)?;
+        let i = axis
+            .index(at)
+            .checked_add_signed(-k)
+            .filter(|i| *i < length)?;
         Some((at as isize + (i as isize - axis.index(at) as isize) * axis.inside as isize) as usize)
     };
     let shift = (1..=reach as isize).flat_map(|k| [k, -k]).find(|k| {
-        probe.accepts(|at| by(*k, at).map_or(case.candidate[at], |from| case.reference[from])) && overlap_agrees(case, probe, axis, *k)
+        probe.accepts(|at| by(*k, at).map_or(case.candidate[at], |from| case.reference[from]))
+            && overlap_agrees(case, probe, axis, *k)
     })?;
-    let end = [End::Wrapped, End::Zero, End::Edge].into_iter().find(|end| {
-        let edge = outside(case, axis, shift, 64);
-        !edge.is_empty() && edge.iter().all(|at| probe.same(*at, filled(case, axis, shift, *at, *end)))
-    });
+    let end = [End::Wrapped, End::Zero, End::Edge]
+        .into_iter()
+        .find(|end| {
+            let edge = outside(case, axis, shift, 64);
+            !edge.is_empty()
+                && edge
+                    .iter()
+                    .all(|at| probe.same(*at, filled(case, axis, shift, *at, *end)))
+        });
     let end = end.unwrap_or(End::New);
     // What was moved must be far more than what is not: one of two rows that holds the other's values is a copy, no shift.
     if end != End::Wrapped && shift.unsigned_abs() * 4 > length {
@@ -67,7 +93,12 @@ fn along(case: &Case<'_>, probe: &Probe<'_>, axis: Axis, most: usize, number: Op
         return None;
     }
     let predicted = (0..case.reference.len())
-        .map(|at| by(shift, at).map_or_else(|| filled(case, axis, shift, at, end), |from| case.reference[from]))
+        .map(|at| {
+            by(shift, at).map_or_else(
+                || filled(case, axis, shift, at, end),
+                |from| case.reference[from],
+            )
+        })
         .collect();
     Some(Explanation {
         kind: "shifted",
@@ -82,11 +113,18 @@ fn along(case: &Case<'_>, probe: &Probe<'_>, axis: Axis, most: usize, number: Op
 /// Some elements that the shift leaves without a source.
 fn outside(case: &Case<'_>, axis: Axis, shift: isize, most: usize) -> Vec<usize> {
     let amount = shift.unsigned_abs();
-    let indices = if shift > 0 { 0..amount } else { axis.along - amount..axis.along };
+    let indices = if shift > 0 {
+        0..amount
+    } else {
+        axis.along - amount..axis.along
+    };
     let slices = axis.outside * axis.inside;
     let step = (slices * amount / most).max(1);
-    let all = indices.flat_map(|i| (0..slices).map(move |s| axis.at(s / axis.inside, i, s % axis.inside)));
-    all.step_by(step).filter(|at| *at < case.reference.len()).collect()
+    let all = indices
+        .flat_map(|i| (0..slices).map(move |s| axis.at(s / axis.inside, i, s % axis.inside)));
+    all.step_by(step)
+        .filter(|at| *at < case.reference.len())
+        .collect()
 }
 
 /// The overlap must itself be evidence: enough of it, with values that vary along the axis.
@@ -96,7 +134,12 @@ fn overlap_agrees(case: &Case<'_>, probe: &Probe<'_>, axis: Axis, shift: isize) 
     let (mut seen, mut right, mut told) = (0usize, 0usize, 0usize);
     for at in (0..elements).step_by(step) {
         let i = axis.index(at);
-        let Some(from) = i.checked_add_signed(-shift).filter(|from| *from < axis.along) else { continue };
+        let Some(from) = i
+            .checked_add_signed(-shift)
+            .filter(|from| *from < axis.along)
+        else {
+            continue;
+        };
         let from = (at as isize + (from as isize - i as isize) * axis.inside as isize) as usize;
         seen += 1;
         if probe.same(at, case.reference[from]) {
@@ -109,18 +152,29 @@ fn overlap_agrees(case: &Case<'_>, probe: &Probe<'_>, axis: Axis, shift: isize) 
 
 fn filled(case: &Case<'_>, axis: Axis, shift: isize, at: usize, end: End) -> f64 {
     let i = axis.index(at) as isize;
-    let of = |index: isize| case.reference[(at as isize + (index - i) * axis.inside as isize) as usize];
+    let of =
+        |index: isize| case.reference[(at as isize + (index - i) * axis.inside as isize) as usize];
     match end {
         End::Wrapped => of((i - shift).rem_euclid(axis.along as isize)),
         End::Zero => 0.0,
-        End::Edge => of(if shift > 0 { 0 } else { axis.along as isize - 1 }),
+        End::Edge => of(if shift > 0 {
+            0
+        } else {
+            axis.along as isize - 1
+        }),
         End::New => case.candidate[at],
     }
 }
 
 fn said(axis: Option<usize>, shift: isize, end: End) -> String {
-    let place = axis.map_or_else(|| "its flat buffer".to_owned(), |axis| format!("dim {axis}"));
-    let (amount, way) = (shift.unsigned_abs(), if shift > 0 { "later" } else { "earlier" });
+    let place = axis.map_or_else(
+        || "its flat buffer".to_owned(),
+        |axis| format!("dim {axis}"),
+    );
+    let (amount, way) = (
+        shift.unsigned_abs(),
+        if shift > 0 { "later" } else { "earlier" },
+    );
     let rest = match end {
         End::Wrapped => "rolled around",
         End::Zero => "the rest is zero",
@@ -141,7 +195,9 @@ mod tests {
 
     fn rolled(x: &[f64], dims: [usize; 3], amount: usize) -> Vec<f64> {
         let [_, s, d] = dims;
-        (0..x.len()).map(|at| x[at / (s * d) * (s * d) + (at / d % s + s - amount) % s * d + at % d]).collect()
+        (0..x.len())
+            .map(|at| x[at / (s * d) * (s * d) + (at / d % s + s - amount) % s * d + at % d])
+            .collect()
     }
 
     #[test]
@@ -150,14 +206,22 @@ mod tests {
         let found = examine_pair(&[2, 11, 48], x.clone(), rolled(&x, [2, 11, 48], 1));
         assert_eq!(proven(&found), Some("shifted"));
         let details = &found.found[0].explanation.details;
-        assert_eq!((&details["axis"], &details["amount"], &details["end"]), (&1.into(), &1.into(), &"wrapped".into()));
+        assert_eq!(
+            (&details["axis"], &details["amount"], &details["end"]),
+            (&1.into(), &1.into(), &"wrapped".into())
+        );
     }
 
     #[test]
     fn also_under_the_noise_of_bf16() {
         let x = normal(2 * 11 * 48, 2);
         let candidate = bf16_noise(&rolled(&x, [2, 11, 48], 10), 2e-3, 3);
-        let run = [Recorded { name: "x", dims: vec![2, 11, 48], reference: x, candidate }];
+        let run = [Recorded {
+            name: "x",
+            dims: vec![2, 11, 48],
+            reference: x,
+            candidate,
+        }];
         let found = examine_bf16(&run, "x");
         assert_eq!(proven(&found), Some("shifted"));
         assert_eq!(found.found[0].explanation.details["amount"], -1);
@@ -166,12 +230,19 @@ mod tests {
     #[test]
     fn zeros_and_new_values_at_the_end_are_told_apart() {
         let x = normal(20 * 8, 4);
-        for (first, end) in [(vec![0.0; 16], "zero"), (normal(16, 9), "new"), (x[..8].repeat(2), "edge")] {
+        for (first, end) in [
+            (vec![0.0; 16], "zero"),
+            (normal(16, 9), "new"),
+            (x[..8].repeat(2), "edge"),
+        ] {
             let candidate = [&first[..], &x[..18 * 8]].concat();
             let found = examine_pair(&[20, 8], x.clone(), candidate);
             assert_eq!(proven(&found), Some("shifted"), "{end}");
             let details = &found.found[0].explanation.details;
-            assert_eq!((&details["amount"], &details["end"]), (&2.into(), &end.into()));
+            assert_eq!(
+                (&details["amount"], &details["end"]),
+                (&2.into(), &end.into())
+            );
         }
     }
 
@@ -179,14 +250,27 @@ mod tests {
     fn one_of_two_rows_that_holds_the_other_is_a_copy() {
         let x = normal(2 * 40, 5);
         let candidate = [&x[..40], &x[..40]].concat();
-        assert!(examine_pair(&[2, 40], x, candidate).found.iter().all(|found| found.explanation.kind != "shifted"));
+        assert!(
+            examine_pair(&[2, 40], x, candidate)
+                .found
+                .iter()
+                .all(|found| found.explanation.kind != "shifted")
+        );
     }
 
     #[test]
     fn unrelated_and_constant_values_are_not() {
-        for (r, c) in [(normal(160, 1), normal(160, 2)), (vec![1.0; 160], vec![2.0; 160])] {
+        for (r, c) in [
+            (normal(160, 1), normal(160, 2)),
+            (vec![1.0; 160], vec![2.0; 160]),
+        ] {
             let found = examine_pair(&[20, 8], r, c);
-            assert!(found.found.iter().all(|found| found.explanation.kind != "shifted"));
+            assert!(
+                found
+                    .found
+                    .iter()
+                    .all(|found| found.explanation.kind != "shifted")
+            );
         }
     }
 

@@ -28,11 +28,15 @@ impl Hypothesis for SoftmaxScale {
         let (mut rr, mut rc, mut used) = (0.0, 0.0, 0usize);
         for nth in 0..rows {
             let logs: Vec<(f64, f64)> = row(axis, nth)
-                .filter(|at| case.fits(*at) && case.reference[*at] > VISIBLE && case.candidate[*at] > VISIBLE)
+                .filter(|at| {
+                    case.fits(*at) && case.reference[*at] > VISIBLE && case.candidate[*at] > VISIBLE
+                })
                 .map(|at| (case.reference[at].ln(), case.candidate[at].ln()))
                 .collect();
             let count = logs.len() as f64;
-            let (r_mean, c_mean) = logs.iter().fold((0.0, 0.0), |(r, c), (lr, lc)| (r + lr / count, c + lc / count));
+            let (r_mean, c_mean) = logs.iter().fold((0.0, 0.0), |(r, c), (lr, lc)| {
+                (r + lr / count, c + lc / count)
+            });
             for (r, c) in &logs {
                 rr += (r - r_mean) * (r - r_mean);
                 rc += (r - r_mean) * (c - c_mean);
@@ -50,7 +54,9 @@ impl Hypothesis for SoftmaxScale {
         let mut predicted = vec![0.0; case.reference.len()];
         for nth in 0..rows {
             // Relative to the largest, so that no power overflows.
-            let largest = row(axis, nth).map(|at| case.reference[at]).fold(0.0, f64::max);
+            let largest = row(axis, nth)
+                .map(|at| case.reference[at])
+                .fold(0.0, f64::max);
             let power = |at: usize| (case.reference[at] / largest).powf(ratio);
             let sum: f64 = row(axis, nth).map(power).sum();
             for at in row(axis, nth) {
@@ -59,7 +65,10 @@ impl Hypothesis for SoftmaxScale {
         }
         Ok(vec![Explanation {
             kind: "softmax_scale",
-            text: format!("the scores before softmax are multiplied by {} in the candidate", said(ratio, named.as_ref())),
+            text: format!(
+                "the scores before softmax are multiplied by {} in the candidate",
+                said(ratio, named.as_ref())
+            ),
             details: serde_json::json!({"ratio": ratio, "constant": named.map(|named| named.name)}),
             class: Class::Mechanism,
             freedom: 1,
@@ -71,8 +80,12 @@ impl Hypothesis for SoftmaxScale {
 /// The head's dimension is not among those of the probabilities, but of what they were made of.
 fn dims_in_sight(case: &Case<'_>) -> Vec<usize> {
     let entries = case.scene.entries();
-    let near = entries[case.pair.saturating_sub(IN_SIGHT)..(case.pair + IN_SIGHT).min(entries.len())].iter();
-    let last = near.filter(|entry| entry.dims.len() >= 2).filter_map(|entry| entry.dims.last().copied());
+    let near = entries
+        [case.pair.saturating_sub(IN_SIGHT)..(case.pair + IN_SIGHT).min(entries.len())]
+        .iter();
+    let last = near
+        .filter(|entry| entry.dims.len() >= 2)
+        .filter_map(|entry| entry.dims.last().copied());
     let mut dims: Vec<usize> = last.collect();
     dims.extend([32, 64, 80, 96, 128, 256]);
     dims
@@ -87,15 +100,27 @@ mod tests {
     use proptest::prelude::*;
 
     fn probs(scale: f64) -> Vec<f64> {
-        softmax(&normal(2 * 4 * 11 * 11, 1), 11, scale, |at| at % 11 <= at / 11 % 11)
+        softmax(&normal(2 * 4 * 11 * 11, 1), 11, scale, |at| {
+            at % 11 <= at / 11 % 11
+        })
     }
 
     #[test]
     fn a_missing_scale_is_called_by_its_name() {
         let q = normal(2 * 4 * 11 * 12, 3);
         let run = [
-            Recorded { name: "q", dims: vec![2, 4, 11, 12], reference: q.clone(), candidate: q },
-            Recorded { name: "probs", dims: vec![2, 4, 11, 11], reference: probs(1.0), candidate: probs(12f64.sqrt()) },
+            Recorded {
+                name: "q",
+                dims: vec![2, 4, 11, 12],
+                reference: q.clone(),
+                candidate: q,
+            },
+            Recorded {
+                name: "probs",
+                dims: vec![2, 4, 11, 11],
+                reference: probs(1.0),
+                candidate: probs(12f64.sqrt()),
+            },
         ];
         let (found, _) = examine_in(&run, "probs");
         assert_eq!(proven(&found), Some("softmax_scale"));
@@ -105,15 +130,27 @@ mod tests {
     #[test]
     fn also_under_the_noise_of_bf16() {
         let candidate = bf16_noise(&probs(0.5), 2e-3, 4);
-        let run = [Recorded { name: "p", dims: vec![2, 4, 11, 11], reference: probs(1.0), candidate }];
+        let run = [Recorded {
+            name: "p",
+            dims: vec![2, 4, 11, 11],
+            reference: probs(1.0),
+            candidate,
+        }];
         assert_eq!(proven(&examine_bf16(&run, "p")), Some("softmax_scale"));
     }
 
     #[test]
     fn other_scores_are_no_other_scale() {
-        let other = softmax(&normal(2 * 4 * 11 * 11, 9), 11, 1.0, |at| at % 11 <= at / 11 % 11);
+        let other = softmax(&normal(2 * 4 * 11 * 11, 9), 11, 1.0, |at| {
+            at % 11 <= at / 11 % 11
+        });
         let found = examine_pair(&[2, 4, 11, 11], probs(1.0), other);
-        assert!(found.found.iter().all(|found| found.explanation.kind != "softmax_scale" || !found.score.proven));
+        assert!(
+            found
+                .found
+                .iter()
+                .all(|found| found.explanation.kind != "softmax_scale" || !found.score.proven)
+        );
     }
 
     proptest! {

@@ -9,7 +9,10 @@ use super::{
     near::{close, typical},
 };
 use crate::{
-    causes::{Case, Class, Examined, Explanation, Hypothesis, Sketch, case::Predicted, constants::short, scattered},
+    causes::{
+        Case, Class, Examined, Explanation, Hypothesis, Sketch, case::Predicted, constants::short,
+        scattered,
+    },
     layout::Which,
 };
 
@@ -28,18 +31,31 @@ impl Hypothesis for Terms {
 
     fn examine(&self, case: &Case<'_>) -> Examined {
         let here = Elsewhere::of(case)?;
-        let difference: Vec<f64> = here.candidate.iter().zip(&here.reference).map(|(c, r)| c - r).collect();
+        let difference: Vec<f64> = here
+            .candidate
+            .iter()
+            .zip(&here.reference)
+            .map(|(c, r)| c - r)
+            .collect();
         if difference.iter().any(|d| !d.is_finite()) {
             return Err("not all values are finite".into());
         }
-        let alike: Vec<&Sketch> = here.others.iter().filter(|other| usable(other, case)).collect();
+        let alike: Vec<&Sketch> = here
+            .others
+            .iter()
+            .filter(|other| usable(other, case))
+            .collect();
         let one = alike.iter().find_map(|other| {
             let k = factor(&here, &difference, &other.values)?;
             let values = case.scene.whole(other)?;
             Some(explanation(case, &other.name, other.side, k, &values))
         });
-        let found = one.or_else(|| repeated(case, &here, &difference)).or_else(|| two(case, &here, &alike));
-        found.map(|found| vec![found]).ok_or_else(|| "the difference is no multiple of a recorded tensor".into())
+        let found = one
+            .or_else(|| repeated(case, &here, &difference))
+            .or_else(|| two(case, &here, &alike));
+        found
+            .map(|found| vec![found])
+            .ok_or_else(|| "the difference is no multiple of a recorded tensor".into())
     }
 }
 
@@ -68,24 +84,42 @@ fn factor(here: &Elsewhere, difference: &[f64], y: &[f64]) -> Option<f64> {
     if proportional(&here.reference, y, here.tolerance().min(OTHER_NAME)) {
         return None;
     }
-    let predicted: Vec<f64> = here.reference.iter().zip(y).map(|(r, y)| r + k * y).collect();
+    let predicted: Vec<f64> = here
+        .reference
+        .iter()
+        .zip(y)
+        .map(|(r, y)| r + k * y)
+        .collect();
     here.is_candidate(&predicted).then_some(k)
 }
 
 /// To the nearest of what programs multiply a term with, when it is near.
 fn snapped(k: f64) -> f64 {
     let whole = [-2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0];
-    whole.into_iter().find(|whole: &f64| (k - whole).abs() < 0.01 * whole.abs()).unwrap_or(k)
+    whole
+        .into_iter()
+        .find(|whole: &f64| (k - whole).abs() < 0.01 * whole.abs())
+        .unwrap_or(k)
 }
 
 fn proportional(a: &[f64], b: &[f64], tolerance: f64) -> bool {
-    let (ab, bb): (f64, f64) = a.iter().zip(b).fold((0.0, 0.0), |(ab, bb), (a, b)| (ab + a * b, bb + b * b));
+    let (ab, bb): (f64, f64) = a
+        .iter()
+        .zip(b)
+        .fold((0.0, 0.0), |(ab, bb), (a, b)| (ab + a * b, bb + b * b));
     let (factor, rms) = (ab / bb, typical(a));
-    a.iter().zip(b).all(|(a, b)| close(factor * b, *a, rms, tolerance))
+    a.iter()
+        .zip(b)
+        .all(|(a, b)| close(factor * b, *a, rms, tolerance))
 }
 
 fn explanation(case: &Case<'_>, name: &str, of: Which, k: f64, term: &[f64]) -> Explanation {
-    let predicted = case.reference.iter().enumerate().map(|(at, r)| r + k * term[at % term.len()]).collect();
+    let predicted = case
+        .reference
+        .iter()
+        .enumerate()
+        .map(|(at, r)| r + k * term[at % term.len()])
+        .collect();
     let (kind, text) = said(name, side(of), k);
     Explanation {
         kind,
@@ -98,26 +132,42 @@ fn explanation(case: &Case<'_>, name: &str, of: Which, k: f64, term: &[f64]) -> 
 }
 
 fn said(name: &str, side: &str, k: f64) -> (&'static str, String) {
-    let kind = if k < 0.0 { "missing_term" } else { "extra_term" };
+    let kind = if k < 0.0 {
+        "missing_term"
+    } else {
+        "extra_term"
+    };
     let text = if k == -1.0 {
         format!("the candidate lacks a term: the {side}'s `{name}` is not added")
     } else if k == 1.0 {
-        format!("the candidate has a term too many: the {side}'s `{name}` is added once more than in the reference")
+        format!(
+            "the candidate has a term too many: the {side}'s `{name}` is added once more than in the reference"
+        )
     } else if k == -2.0 {
         format!("the candidate subtracts the {side}'s `{name}` where the reference adds it")
     } else {
         let (word, k) = if k < 0.0 { ("less", -k) } else { ("more", k) };
-        format!("the candidate has {} times the {side}'s `{name}` {word} than the reference", short(k))
+        format!(
+            "the candidate has {} times the {side}'s `{name}` {word} than the reference",
+            short(k)
+        )
     };
     (kind, text)
 }
 
 /// A tensor that repeats over the leading dimensions.
 fn repeated(case: &Case<'_>, here: &Elsewhere, difference: &[f64]) -> Option<Explanation> {
-    let mut near: Vec<usize> = (0..case.scene.entries().len()).filter(|at| *at != case.pair).collect();
+    let mut near: Vec<usize> = (0..case.scene.entries().len())
+        .filter(|at| *at != case.pair)
+        .collect();
     near.sort_by_key(|at| at.abs_diff(case.pair));
     let trailing = |at: &usize| {
-        let dims: Vec<usize> = case.scene.entries()[*at].dims.iter().copied().skip_while(|dim| *dim == 1).collect();
+        let dims: Vec<usize> = case.scene.entries()[*at]
+            .dims
+            .iter()
+            .copied()
+            .skip_while(|dim| *dim == 1)
+            .collect();
         dims.len() >= 2
             && dims.len() < case.dims.len()
             && case.dims.ends_with(&dims)
@@ -125,8 +175,13 @@ fn repeated(case: &Case<'_>, here: &Elsewhere, difference: &[f64]) -> Option<Exp
     };
     for at in near.into_iter().filter(trailing).take(SMALLER) {
         let loaded = case.scene.load(at)?;
-        for (side, term) in [(Which::Candidate, &loaded.candidate), (Which::Reference, &loaded.reference)] {
-            let y: Vec<f64> = scattered(case.reference.len()).map(|at| term[at % term.len()]).collect();
+        for (side, term) in [
+            (Which::Candidate, &loaded.candidate),
+            (Which::Reference, &loaded.reference),
+        ] {
+            let y: Vec<f64> = scattered(case.reference.len())
+                .map(|at| term[at % term.len()])
+                .collect();
             if let Some(k) = factor(here, difference, &y) {
                 return Some(explanation(case, &case.scene.name(at, side), side, k, term));
             }
@@ -139,10 +194,20 @@ fn repeated(case: &Case<'_>, here: &Elsewhere, difference: &[f64]) -> Option<Exp
 fn two(case: &Case<'_>, here: &Elsewhere, alike: &[&Sketch]) -> Option<Explanation> {
     // What comes later was made of this one: it differs by what this one differs by, and explains nothing.
     let earlier = |other: &&&Sketch| other.pair.is_none_or(|pair| pair < case.pair);
-    let of = |side: Which| alike.iter().filter(move |other| other.side == side).filter(earlier).take(TWO);
+    let of = |side: Which| {
+        alike
+            .iter()
+            .filter(move |other| other.side == side)
+            .filter(earlier)
+            .take(TWO)
+    };
     for added in of(Which::Candidate).filter(|other| varies(&other.values)) {
         for lacking in of(Which::Reference).filter(|other| other.pair != added.pair) {
-            let predicted = here.reference.iter().zip(added.values.iter().zip(lacking.values.iter())).map(|(r, (y, z))| r + y - z);
+            let predicted = here
+                .reference
+                .iter()
+                .zip(added.values.iter().zip(lacking.values.iter()))
+                .map(|(r, (y, z))| r + y - z);
             let predicted: Vec<f64> = predicted.collect();
             if !here.is_candidate(&predicted)
                 || here.same(&added.values, &lacking.values)
@@ -154,11 +219,20 @@ fn two(case: &Case<'_>, here: &Elsewhere, alike: &[&Sketch]) -> Option<Explanati
             let (y, z) = (case.scene.whole(added)?, case.scene.whole(lacking)?);
             return Some(Explanation {
                 kind: "missing_term",
-                text: format!("the candidate adds its `{}` where the reference adds its `{}`", added.name, lacking.name),
+                text: format!(
+                    "the candidate adds its `{}` where the reference adds its `{}`",
+                    added.name, lacking.name
+                ),
                 details: serde_json::json!({"term": lacking.name, "side": "reference", "factor": -1.0, "instead": added.name}),
                 class: Class::Mechanism,
                 freedom: 2,
-                predicted: Predicted::Values(case.reference.iter().zip(y.iter().zip(&z)).map(|(r, (y, z))| r + y - z).collect()),
+                predicted: Predicted::Values(
+                    case.reference
+                        .iter()
+                        .zip(y.iter().zip(&z))
+                        .map(|(r, (y, z))| r + y - z)
+                        .collect(),
+                ),
             });
         }
     }
@@ -189,19 +263,32 @@ mod tests {
             reference: reference.to_vec(),
             candidate: candidate.to_vec(),
         };
-        vec![one("x", &x, &cx), one("norm", &norm, &cn), one("attn", &y, &cy), one("resid", &resid, &wrong)]
+        vec![
+            one("x", &x, &cx),
+            one("norm", &norm, &cn),
+            one("attn", &y, &cy),
+            one("resid", &resid, &wrong),
+        ]
     }
 
     fn best(found: &Examination) -> (&'static str, String, f64) {
         let details = &found.found[0].explanation.details;
-        (proven(found).unwrap_or("-"), details["term"].as_str().unwrap_or("-").to_owned(), details["factor"].as_f64().unwrap_or(0.0))
+        (
+            proven(found).unwrap_or("-"),
+            details["term"].as_str().unwrap_or("-").to_owned(),
+            details["factor"].as_f64().unwrap_or(0.0),
+        )
     }
 
     #[test]
     fn a_dropped_residual_is_a_missing_term() {
         for noise in [0.0, 2e-3] {
             let run = run(noise, |_, y, _| y.to_vec());
-            let found = if noise == 0.0 { examine_in(&run, "resid").0 } else { examine_bf16(&run, "resid") };
+            let found = if noise == 0.0 {
+                examine_in(&run, "resid").0
+            } else {
+                examine_bf16(&run, "resid")
+            };
             assert_eq!(best(&found), ("missing_term", "x".to_owned(), -1.0));
         }
     }
@@ -210,7 +297,11 @@ mod tests {
     fn a_residual_added_twice_is_an_extra_term() {
         for noise in [0.0, 2e-3] {
             let run = run(noise, |x, y, _| plus(y, 2.0, x));
-            let found = if noise == 0.0 { examine_in(&run, "resid").0 } else { examine_bf16(&run, "resid") };
+            let found = if noise == 0.0 {
+                examine_in(&run, "resid").0
+            } else {
+                examine_bf16(&run, "resid")
+            };
             assert_eq!(best(&found), ("extra_term", "x".to_owned(), 1.0));
         }
     }
@@ -233,17 +324,39 @@ mod tests {
     #[test]
     fn positions_that_are_not_added_are_a_missing_term() {
         let (tokens, positions) = (normal(960, 1), normal(480, 2));
-        let sum: Vec<f64> = tokens.iter().enumerate().map(|(at, t)| t + positions[at % 480]).collect();
+        let sum: Vec<f64> = tokens
+            .iter()
+            .enumerate()
+            .map(|(at, t)| t + positions[at % 480])
+            .collect();
         let run = [
-            Recorded { name: "wpe", dims: vec![1, 10, 48], reference: positions.clone(), candidate: positions },
-            Recorded { name: "embed", dims: vec![2, 10, 48], reference: sum, candidate: tokens },
+            Recorded {
+                name: "wpe",
+                dims: vec![1, 10, 48],
+                reference: positions.clone(),
+                candidate: positions,
+            },
+            Recorded {
+                name: "embed",
+                dims: vec![2, 10, 48],
+                reference: sum,
+                candidate: tokens,
+            },
         ];
-        assert_eq!(best(&examine_in(&run, "embed").0), ("missing_term", "wpe".to_owned(), -1.0));
+        assert_eq!(
+            best(&examine_in(&run, "embed").0),
+            ("missing_term", "wpe".to_owned(), -1.0)
+        );
     }
 
     #[test]
     fn unrelated_values_lack_no_term() {
         let found = examine_in(&run(0.0, |_, _, _| normal(960, 9)), "resid").0;
-        assert!(found.found.iter().all(|found| !found.explanation.kind.ends_with("_term")));
+        assert!(
+            found
+                .found
+                .iter()
+                .all(|found| !found.explanation.kind.ends_with("_term"))
+        );
     }
 }

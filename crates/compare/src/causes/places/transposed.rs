@@ -28,7 +28,10 @@ impl Hypothesis for Transposed {
             return Err("too few values differ to tell the order of axes".into());
         }
         let fits = |reading: &Reading| probe.accepts(|at| case.reference[reading.source(at)]);
-        let reading = plain(&dims).find(fits).or_else(|| split(&dims).find(fits)).or_else(|| swapped_blocks(&dims).find(fits));
+        let reading = plain(&dims)
+            .find(fits)
+            .or_else(|| split(&dims).find(fits))
+            .or_else(|| swapped_blocks(&dims).find(fits));
         let reading = reading.ok_or("no other order of axes makes it the candidate")?;
         let predicted = reading.sources().map(|at| case.reference[at]).collect();
         Ok(vec![Explanation {
@@ -56,7 +59,10 @@ impl Reading {
         for (to, from) in self.order.iter().enumerate() {
             order[*from] = to;
         }
-        Self { dims: self.order.iter().map(|axis| self.dims[*axis]).collect(), order }
+        Self {
+            dims: self.order.iter().map(|axis| self.dims[*axis]).collect(),
+            order,
+        }
     }
 
     fn strides(&self) -> Vec<usize> {
@@ -81,7 +87,11 @@ impl Reading {
     /// The same for every element, in order.
     fn sources(&self) -> impl Iterator<Item = usize> {
         let strides = self.strides();
-        let steps: Vec<(usize, usize)> = self.order.iter().map(|axis| (self.dims[*axis], strides[*axis])).collect();
+        let steps: Vec<(usize, usize)> = self
+            .order
+            .iter()
+            .map(|axis| (self.dims[*axis], strides[*axis]))
+            .collect();
         let mut index = vec![0; steps.len()];
         let (mut at, mut left) = (0, self.dims.iter().product::<usize>());
         std::iter::from_fn(move || {
@@ -101,16 +111,27 @@ impl Reading {
     }
 
     fn text(&self, dims: &[usize]) -> String {
-        let moved: Vec<usize> = (0..self.order.len()).filter(|axis| self.order[*axis] != *axis).collect();
+        let moved: Vec<usize> = (0..self.order.len())
+            .filter(|axis| self.order[*axis] != *axis)
+            .collect();
         let same = self.dims.iter().eq(dims.iter().filter(|dim| **dim > 1));
         let how = match moved[..] {
             [a, b] => format!("dims {a} and {b} swapped"),
             _ => format!("its dims in the order {:?}", self.order),
         };
-        match (same, dims.len() == self.dims.len(), moved.len() == 2 && self.dims[moved[0]] == self.dims[moved[1]]) {
+        match (
+            same,
+            dims.len() == self.dims.len(),
+            moved.len() == 2 && self.dims[moved[0]] == self.dims[moved[1]],
+        ) {
             (true, true, true) => format!("candidate = reference with {how}"),
-            (true, true, false) => format!("candidate = reference with {how}, read as if they were not"),
-            _ => format!("candidate = reference seen as {:?} with {how}, then reshaped to {dims:?}", self.dims),
+            (true, true, false) => {
+                format!("candidate = reference with {how}, read as if they were not")
+            }
+            _ => format!(
+                "candidate = reference seen as {:?} with {how}, then reshaped to {dims:?}",
+                self.dims
+            ),
         }
     }
 }
@@ -147,9 +168,16 @@ fn within_one(reading: &Reading, axis: usize) -> bool {
 }
 
 fn both_ways(dims: Vec<usize>) -> impl Iterator<Item = Reading> {
-    let orders = if dims.len() <= ALL_ORDERS { every_order(dims.len()) } else { every_swap(dims.len()) };
+    let orders = if dims.len() <= ALL_ORDERS {
+        every_order(dims.len())
+    } else {
+        every_swap(dims.len())
+    };
     orders.into_iter().flat_map(move |order| {
-        let reading = Reading { dims: dims.clone(), order };
+        let reading = Reading {
+            dims: dims.clone(),
+            order,
+        };
         let inverse = reading.inverse();
         [reading, inverse]
     })
@@ -161,7 +189,10 @@ fn every_order(axes: usize) -> Vec<Vec<usize>> {
     for _ in 0..axes {
         let longer = |order: &Vec<usize>| {
             let order = order.clone();
-            (0..axes).filter(|axis| !order.contains(axis)).map(|axis| [&order[..], &[axis]].concat()).collect::<Vec<_>>()
+            (0..axes)
+                .filter(|axis| !order.contains(axis))
+                .map(|axis| [&order[..], &[axis]].concat())
+                .collect::<Vec<_>>()
         };
         orders = orders.iter().flat_map(longer).collect();
     }
@@ -177,7 +208,10 @@ fn every_swap(axes: usize) -> Vec<Vec<usize>> {
         order.swap(a, b);
         order
     };
-    (0..axes).flat_map(|a| (a + 1..axes).map(move |b| (a, b))).map(|(a, b)| swap(a, b)).collect()
+    (0..axes)
+        .flat_map(|a| (a + 1..axes).map(move |b| (a, b)))
+        .map(|(a, b)| swap(a, b))
+        .collect()
 }
 
 /// Two neighbouring factors of the whole swapped, wherever the dimensions' borders are.
@@ -186,16 +220,25 @@ fn swapped_blocks(dims: &[usize]) -> impl Iterator<Item = Reading> {
     let dims = dims.to_vec();
     divisors(elements).into_iter().flat_map(move |inner| {
         let dims = dims.clone();
-        divisors(elements / inner).into_iter().filter(|b| *b > 1).flat_map(move |b| {
-            let dims = dims.clone();
-            let rest = elements / inner / b;
-            divisors(rest).into_iter().filter(|a| *a > 1).filter_map(move |a| {
-                if inside_one_dim(&dims, inner, a * b * inner) {
-                    return None;
-                }
-                Some(Reading { dims: vec![rest / a, a, b, inner], order: vec![0, 2, 1, 3] })
+        divisors(elements / inner)
+            .into_iter()
+            .filter(|b| *b > 1)
+            .flat_map(move |b| {
+                let dims = dims.clone();
+                let rest = elements / inner / b;
+                divisors(rest)
+                    .into_iter()
+                    .filter(|a| *a > 1)
+                    .filter_map(move |a| {
+                        if inside_one_dim(&dims, inner, a * b * inner) {
+                            return None;
+                        }
+                        Some(Reading {
+                            dims: vec![rest / a, a, b, inner],
+                            order: vec![0, 2, 1, 3],
+                        })
+                    })
             })
-        })
     })
 }
 
@@ -217,7 +260,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(values: &[f64], dims: &[usize], order: &[usize]) -> Vec<f64> {
-        Reading { dims: dims.to_vec(), order: order.to_vec() }.sources().map(|at| values[at]).collect()
+        Reading {
+            dims: dims.to_vec(),
+            order: order.to_vec(),
+        }
+        .sources()
+        .map(|at| values[at])
+        .collect()
     }
 
     #[test]
@@ -225,7 +274,10 @@ mod tests {
         let weight = normal(48 * 48, 1);
         let found = examine_pair(&[48, 48], weight.clone(), read(&weight, &[48, 48], &[1, 0]));
         assert_eq!(proven(&found), Some("transposed"));
-        assert_eq!(found.found[0].explanation.text, "candidate = reference with dims 0 and 1 swapped");
+        assert_eq!(
+            found.found[0].explanation.text,
+            "candidate = reference with dims 0 and 1 swapped"
+        );
     }
 
     #[test]
@@ -234,16 +286,27 @@ mod tests {
         let moved = read(&x, &[2, 11, 4, 12], &[0, 2, 1, 3]);
         let found = examine_pair(&[2, 11, 48], x.clone(), moved.clone());
         assert_eq!(proven(&found), Some("transposed"));
-        assert_eq!(found.found[0].explanation.details["seen_as"], serde_json::json!([2, 11, 4, 12]));
+        assert_eq!(
+            found.found[0].explanation.details["seen_as"],
+            serde_json::json!([2, 11, 4, 12])
+        );
         // The other side may have forgotten it.
-        assert_eq!(proven(&examine_pair(&[2, 11, 48], moved, x)), Some("transposed"));
+        assert_eq!(
+            proven(&examine_pair(&[2, 11, 48], moved, x)),
+            Some("transposed")
+        );
     }
 
     #[test]
     fn also_under_the_noise_of_bf16() {
         let x = normal(3 * 8 * 5 * 16, 3);
         let candidate = bf16_noise(&read(&x, &[3, 8, 5, 16], &[0, 2, 1, 3]), 2e-3, 4);
-        let run = [Recorded { name: "x", dims: vec![3, 8, 80], reference: x, candidate }];
+        let run = [Recorded {
+            name: "x",
+            dims: vec![3, 8, 80],
+            reference: x,
+            candidate,
+        }];
         assert_eq!(proven(&examine_bf16(&run, "x")), Some("transposed"));
     }
 
@@ -251,7 +314,12 @@ mod tests {
     fn what_stays_within_one_dimension_is_not() {
         let x = normal(6 * 24, 5);
         let found = examine_pair(&[6, 24], x.clone(), read(&x, &[6, 2, 12], &[0, 2, 1]));
-        assert!(found.found.iter().all(|found| found.explanation.kind != "transposed"));
+        assert!(
+            found
+                .found
+                .iter()
+                .all(|found| found.explanation.kind != "transposed")
+        );
     }
 
     #[test]
@@ -259,7 +327,13 @@ mod tests {
         for dims in [vec![2, 2], vec![6, 8], vec![2, 3, 4, 5]] {
             let count = dims.iter().product();
             let found = examine_pair(&dims, normal(count, 1), normal(count, 2));
-            assert!(found.found.iter().all(|found| found.explanation.kind != "transposed"), "{dims:?}");
+            assert!(
+                found
+                    .found
+                    .iter()
+                    .all(|found| found.explanation.kind != "transposed"),
+                "{dims:?}"
+            );
         }
     }
 

@@ -68,7 +68,8 @@ impl Plan {
                 let (a, b) = self.channels(channel % self.pairs());
                 let length = |values: &[f64]| values[head + a].hypot(values[head + b]);
                 stretched += (length(from) - length(to)).powi(2);
-                moved += (from[head + a] - to[head + a]).powi(2) + (from[head + b] - to[head + b]).powi(2);
+                moved += (from[head + a] - to[head + a]).powi(2)
+                    + (from[head + b] - to[head + b]).powi(2);
                 (length(from) - length(to)).abs() <= tolerance * length(from).max(rms)
             } else {
                 super::near::close(from[head + channel], to[head + channel], rms, tolerance)
@@ -84,7 +85,12 @@ impl Plan {
     }
 
     /// Σ of `to * conj(from)` for every position and pair, over the pairs that `fits` allows, and how far the heads agree on it (0 to 1).
-    pub(super) fn turns(self, from: &[f64], to: &[f64], fits: impl Fn(usize) -> bool) -> (Vec<Turn>, f64) {
+    pub(super) fn turns(
+        self,
+        from: &[f64],
+        to: &[f64],
+        fits: impl Fn(usize) -> bool,
+    ) -> (Vec<Turn>, f64) {
         let pairs = self.pairs();
         let mut turns = vec![(0.0, 0.0); self.tokens.along * pairs];
         let mut lengths = 0.0;
@@ -108,12 +114,23 @@ impl Plan {
 
     /// How far the heads agree at a few positions: so little, or nothing, says that they do not agree at all.
     pub(super) fn agreed_at_a_few(self, from: &[f64], to: &[f64]) -> f64 {
-        let (pairs, Axis { outside, along, inside }) = (self.pairs(), self.tokens);
+        let (
+            pairs,
+            Axis {
+                outside,
+                along,
+                inside,
+            },
+        ) = (self.pairs(), self.tokens);
         let (mut agreed, mut lengths) = (0.0, 0.0);
         for nth in 0..FEW_POSITIONS.min(along) {
             let position = nth * along / FEW_POSITIONS.min(along);
             let mut turns = vec![(0.0, 0.0); pairs];
-            for base in (0..outside).flat_map(|o| (0..inside).step_by(self.width).map(move |j| self.tokens.at(o, position, j))) {
+            for base in (0..outside).flat_map(|o| {
+                (0..inside)
+                    .step_by(self.width)
+                    .map(move |j| self.tokens.at(o, position, j))
+            }) {
                 for (pair, turn) in turns.iter_mut().enumerate() {
                     let (a, b) = self.channels(pair);
                     let (x, y, u, v) = (from[base + a], from[base + b], to[base + a], to[base + b]);
@@ -144,7 +161,8 @@ impl Plan {
                 let ((a, b), (sin, cos)) = (self.channels(pair), angle(position, pair).sin_cos());
                 let (x, y) = (from[base + a], from[base + b]);
                 seen += 2;
-                wrong += usize::from(!same(cos * x - sin * y, to[base + a])) + usize::from(!same(sin * x + cos * y, to[base + b]));
+                wrong += usize::from(!same(cos * x - sin * y, to[base + a]))
+                    + usize::from(!same(sin * x + cos * y, to[base + b]));
             }
         }
         // Twice what is asked of all.
@@ -189,7 +207,12 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn fit(turns: &[Turn], pairs: usize) -> Self {
-        let mut lines = Self { start: Vec::new(), slope: Vec::new(), start_error: Vec::new(), slope_error: Vec::new() };
+        let mut lines = Self {
+            start: Vec::new(),
+            slope: Vec::new(),
+            start_error: Vec::new(),
+            slope_error: Vec::new(),
+        };
         for pair in 0..pairs {
             let of_pair: Vec<Turn> = turns.iter().skip(pair).step_by(pairs).copied().collect();
             let (start, slope, scatter) = line(&of_pair);
@@ -198,8 +221,12 @@ impl Lines {
             let spread = count * (count * count - 1.0) / 12.0;
             lines.start.push(start);
             lines.slope.push(slope);
-            lines.start_error.push(SURE * scatter * (1.0 / count + middle * middle / spread.max(1.0)).sqrt() + EXACT);
-            lines.slope_error.push(SURE * scatter / spread.max(1.0).sqrt() + EXACT / count);
+            lines.start_error.push(
+                SURE * scatter * (1.0 / count + middle * middle / spread.max(1.0)).sqrt() + EXACT,
+            );
+            lines
+                .slope_error
+                .push(SURE * scatter / spread.max(1.0).sqrt() + EXACT / count);
         }
         lines
     }
@@ -207,7 +234,17 @@ impl Lines {
     /// Whether the angles of a few pairs are anything like a line over the positions.
     pub(super) fn could_be(turns: &[Turn], pairs: usize) -> bool {
         let few = [0, pairs / 3, pairs / 2, pairs - 1];
-        few.into_iter().all(|pair| line(&turns.iter().skip(pair).step_by(pairs).copied().collect::<Vec<_>>()).2 < SCATTERED)
+        few.into_iter().all(|pair| {
+            line(
+                &turns
+                    .iter()
+                    .skip(pair)
+                    .step_by(pairs)
+                    .copied()
+                    .collect::<Vec<_>>(),
+            )
+            .2 < SCATTERED
+        })
     }
 
     pub(super) fn angle(&self, position: usize, pair: usize) -> f64 {
@@ -225,7 +262,9 @@ const EXACT: f64 = 1e-4;
 /// Start and slope of the angles of one pair, and the scatter about them. The slope of neighbours first, which has no ambiguity, then of all.
 fn line(turns: &[Turn]) -> (f64, f64, f64) {
     let product = |(a, b): Turn, (c, d): Turn| (a * c + b * d, b * c - a * d);
-    let sum = |turns: &mut dyn Iterator<Item = Turn>| turns.fold((0.0, 0.0), |(a, b), (c, d)| (a + c, b + d));
+    let sum = |turns: &mut dyn Iterator<Item = Turn>| {
+        turns.fold((0.0, 0.0), |(a, b), (c, d)| (a + c, b + d))
+    };
     let (re, im) = sum(&mut turns.windows(2).map(|two| product(two[1], two[0])));
     let mut slope = if turns.len() > 1 { im.atan2(re) } else { 0.0 };
     let (mut start, mut scatter) = (0.0, 0.0);
@@ -234,7 +273,10 @@ fn line(turns: &[Turn]) -> (f64, f64, f64) {
             let (sin, cos) = (start + slope * position as f64).sin_cos();
             product((re, im), (cos, sin))
         };
-        let (re, im) = sum(&mut turns.iter().enumerate().map(|(t, turn)| turned(t, *turn, 0.0, slope)));
+        let (re, im) = sum(&mut turns
+            .iter()
+            .enumerate()
+            .map(|(t, turn)| turned(t, *turn, 0.0, slope)));
         start = im.atan2(re);
         let (mut w, mut t1, mut t2, mut r, mut rt, mut rr) = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
         for (t, turn) in turns.iter().enumerate() {
@@ -273,14 +315,22 @@ mod tests {
         let tokens = Axis::of(&[3, 9, 8], 1);
         let x = normal(216, 1);
         for pairing in Pairing::BOTH {
-            let plan = Plan { pairing, width: 8, turned: 8, tokens };
+            let plan = Plan {
+                pairing,
+                width: 8,
+                turned: 8,
+                tokens,
+            };
             let y = plan.apply(&x, |t, j| 0.3 + t as f64 * 0.5f64.powi(j as i32));
             assert!(plan.keeps_lengths(&x, &y, 1e-9, 1.0));
             let (turns, agreed) = plan.turns(&x, &y, |_| true);
             assert!((agreed - 1.0).abs() < 1e-12);
             let lines = Lines::fit(&turns, 4);
             for j in 0..4 {
-                assert!((lines.slope[j] - 0.5f64.powi(j as i32)).abs() < 1e-9, "{lines:?}");
+                assert!(
+                    (lines.slope[j] - 0.5f64.powi(j as i32)).abs() < 1e-9,
+                    "{lines:?}"
+                );
                 assert!(wrapped(lines.start[j] - 0.3).abs() < 1e-9, "{lines:?}");
             }
         }

@@ -2,7 +2,9 @@
 //! within the bounds, both agree.
 
 use super::sampling::{Near, sample, share};
-use crate::causes::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, constants::short};
+use crate::causes::{
+    Case, Class, Examined, Explanation, Hypothesis, case::Predicted, constants::short,
+};
 use serde_json::json;
 
 #[derive(Debug)]
@@ -55,28 +57,46 @@ impl Bounds {
             at_high += usize::from(*value == high && *whole > high);
             at_low += usize::from(*value == low && *whole < low);
         }
-        let plateau = |bound: f64, count: usize| count >= LEAST_AT_BOUND || (count > 0 && name(bound).is_some());
+        let plateau = |bound: f64, count: usize| {
+            count >= LEAST_AT_BOUND || (count > 0 && name(bound).is_some())
+        };
         // The other end of a symmetric clamp needs only one value.
         let symmetric = high == -low && at_high + at_low >= LEAST_AT_BOUND;
-        let at = |bound: f64, count: usize| high > low && (plateau(bound, count) || (symmetric && count > 0));
-        let (high, low) = (at(high, at_high).then_some(high), at(low, at_low).then_some(low));
+        let at = |bound: f64, count: usize| {
+            high > low && (plateau(bound, count) || (symmetric && count > 0))
+        };
+        let (high, low) = (
+            at(high, at_high).then_some(high),
+            at(low, at_low).then_some(low),
+        );
         // A floor of zero and no ceiling is relu, which is a function.
         if (high.is_none() && low.is_none()) || (high.is_none() && low == Some(0.0)) {
             return None;
         }
         let at_bound = high.map_or(0, |_| at_high) + low.map_or(0, |_| at_low);
-        Some(Self { low, high, at_bound })
+        Some(Self {
+            low,
+            high,
+            at_bound,
+        })
     }
 
     fn clip(self, value: f64) -> f64 {
-        value.clamp(self.low.unwrap_or(f64::NEG_INFINITY), self.high.unwrap_or(f64::INFINITY))
+        value.clamp(
+            self.low.unwrap_or(f64::NEG_INFINITY),
+            self.high.unwrap_or(f64::INFINITY),
+        )
     }
 
     fn said(self) -> String {
         let (low, high) = (self.low.map(short), self.high.map(short));
         let range = match (self.low, self.high) {
             (Some(a), Some(b)) if a == -b => format!("to ±{}", short(b)),
-            (Some(_), Some(_)) => format!("to {} .. {}", low.unwrap_or_default(), high.unwrap_or_default()),
+            (Some(_), Some(_)) => format!(
+                "to {} .. {}",
+                low.unwrap_or_default(),
+                high.unwrap_or_default()
+            ),
             (None, _) => format!("at {} from above", high.unwrap_or_default()),
             (_, None) => format!("at {} from below", low.unwrap_or_default()),
         };
@@ -94,20 +114,30 @@ impl Bounds {
 
 fn name(bound: f64) -> Option<&'static str> {
     // Recorded in bf16 the bound is rounded.
-    USUAL.iter().find(|(usual, _)| (bound.abs() / usual - 1.0).abs() < 1.0 / 256.0).map(|(_, name)| *name)
+    USUAL
+        .iter()
+        .find(|(usual, _)| (bound.abs() / usual - 1.0).abs() < 1.0 / 256.0)
+        .map(|(_, name)| *name)
 }
 
 fn candidate_clipped(case: &Case<'_>, bounds: Bounds) -> Examined {
     let flats = sample(case, 1 << 13);
     let near = Near::of(case);
-    let agreeing = flats.iter().filter(|flat| near.accepts(bounds.clip(case.reference[**flat]), case.candidate[**flat])).count();
+    let agreeing = flats
+        .iter()
+        .filter(|flat| near.accepts(bounds.clip(case.reference[**flat]), case.candidate[**flat]))
+        .count();
     if 2 * agreeing < flats.len() {
         return Err("a plateau, but the values beside it differ as well".into());
     }
     let predicted = case.reference.iter().map(|r| bounds.clip(*r)).collect();
     Ok(vec![Explanation {
         kind: "clipped",
-        text: format!("candidate = reference clipped {}, {} values", bounds.said(), bounds.at_bound),
+        text: format!(
+            "candidate = reference clipped {}, {} values",
+            bounds.said(),
+            bounds.at_bound
+        ),
         details: bounds.details("candidate", case.reference.len()),
         class: Class::Mechanism,
         freedom: usize::from(bounds.low.is_some()) + usize::from(bounds.high.is_some()),
@@ -119,10 +149,20 @@ fn candidate_clipped(case: &Case<'_>, bounds: Bounds) -> Examined {
 fn reference_clipped(case: &Case<'_>, bounds: Bounds) -> Examined {
     let near = Near::of(case);
     let agrees = |(r, c): (&f64, &f64)| near.accepts(*r, bounds.clip(*c)) || (r == c);
-    let wrong = case.reference.iter().zip(case.candidate).filter(|pair| !agrees(*pair)).count();
+    let wrong = case
+        .reference
+        .iter()
+        .zip(case.candidate)
+        .filter(|pair| !agrees(*pair))
+        .count();
     // Of the squares of the difference: a few values at the bound say nothing of what differs everywhere, be it within the noise.
     let (mut beside, mut whole) = (0.0, 0.0);
-    for (r, c) in case.reference.iter().zip(case.candidate).filter(|(r, c)| r.is_finite() && c.is_finite()) {
+    for (r, c) in case
+        .reference
+        .iter()
+        .zip(case.candidate)
+        .filter(|(r, c)| r.is_finite() && c.is_finite())
+    {
         beside += (r - bounds.clip(*c)) * (r - bounds.clip(*c));
         whole += (r - c) * (r - c);
     }
@@ -132,11 +172,18 @@ fn reference_clipped(case: &Case<'_>, bounds: Bounds) -> Examined {
     }
     Ok(vec![Explanation {
         kind: "clipped",
-        text: format!("the reference is clipped {}, the candidate is not, {} values", bounds.said(), bounds.at_bound),
+        text: format!(
+            "the reference is clipped {}, the candidate is not, {} values",
+            bounds.said(),
+            bounds.at_bound
+        ),
         details: bounds.details("reference", case.reference.len()),
         class: Class::Mechanism,
         freedom: usize::from(bounds.low.is_some()) + usize::from(bounds.high.is_some()),
-        predicted: Predicted::Share { explained, proven: wrong == 0 },
+        predicted: Predicted::Share {
+            explained,
+            proven: wrong == 0,
+        },
     }])
 }
 
@@ -155,7 +202,11 @@ mod tests {
             *r += if low > 5 { 0.1 } else { 0.0 };
         });
         let noise = normal(1056, 2);
-        let candidate = reference.iter().zip(noise).map(|(r, noise)| if *r == -1.5 { -1.51 } else { r + 0.02 * noise }).collect();
+        let candidate = reference
+            .iter()
+            .zip(noise)
+            .map(|(r, noise)| if *r == -1.5 { -1.51 } else { r + 0.02 * noise })
+            .collect();
         let found = examine_noisy(&[22, 48], reference, candidate);
         assert_ne!(proven(&found), Some("clipped"));
     }
@@ -166,7 +217,12 @@ mod tests {
         let candidate = reference.iter().map(|r| r.clamp(-0.5, 0.5)).collect();
         let found = examine_pair(&[2, 11, 48], reference, candidate);
         assert_eq!(proven(&found), Some("clipped"));
-        assert!(found.found[0].explanation.text.starts_with("candidate = reference clipped to ±0.5, "));
+        assert!(
+            found.found[0]
+                .explanation
+                .text
+                .starts_with("candidate = reference clipped to ±0.5, ")
+        );
     }
 
     #[test]
@@ -176,7 +232,10 @@ mod tests {
         let candidate: Vec<f64> = reference.iter().map(|r| r.min(65504.0)).collect();
         let found = examine_pair(&[10, 20], reference, candidate);
         assert_eq!(proven(&found), Some("clipped"));
-        assert_eq!(found.found[0].explanation.details["constant"], "the largest f16");
+        assert_eq!(
+            found.found[0].explanation.details["constant"],
+            "the largest f16"
+        );
     }
 
     #[test]
@@ -198,7 +257,12 @@ mod tests {
             reference.iter().map(|r| r * 0.5).collect(),
         ] {
             let found = examine_pair(&[22, 48], reference.clone(), candidate);
-            assert!(found.found.iter().all(|found| found.explanation.kind != "clipped" || !found.score.proven));
+            assert!(
+                found
+                    .found
+                    .iter()
+                    .all(|found| found.explanation.kind != "clipped" || !found.score.proven)
+            );
         }
     }
 
@@ -209,7 +273,11 @@ mod tests {
         let candidate = reference.iter().map(|r| r.clamp(-5.0, 5.0)).collect();
         let found = examine_pair(&[22, 48], reference, candidate);
         assert_eq!(proven(&found), Some("clipped"));
-        assert!(found.found[0].explanation.text.contains("±5"), "{}", found.found[0].explanation.text);
+        assert!(
+            found.found[0].explanation.text.contains("±5"),
+            "{}",
+            found.found[0].explanation.text
+        );
     }
 
     proptest! {
@@ -237,6 +305,11 @@ mod tests {
         let candidate = reference.iter().map(|r| r.clamp(-0.5, 0.5)).collect();
         // Clamped, then computed on: the bounds can no longer be read, and nothing else is claimed either.
         let found = examine_noisy(&[22, 48], reference, candidate);
-        assert!(found.found.iter().all(|found| found.explanation.kind == "clipped" || !found.score.proven));
+        assert!(
+            found
+                .found
+                .iter()
+                .all(|found| found.explanation.kind == "clipped" || !found.score.proven)
+        );
     }
 }

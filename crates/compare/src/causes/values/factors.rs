@@ -14,7 +14,11 @@ pub(super) struct Factors {
 
 impl Factors {
     /// For the groupings that are `wanted`; `one` is what `explain` calls them.
-    pub(super) fn fit(case: &Case<'_>, wanted: impl Fn(&Groups) -> bool, one: &str) -> Result<Self, String> {
+    pub(super) fn fit(
+        case: &Case<'_>,
+        wanted: impl Fn(&Groups) -> bool,
+        one: &str,
+    ) -> Result<Self, String> {
         // Of all groupings, not of the wanted ones: finer groups of the wanted kind would repeat what coarser ones of the other say.
         let groups = promising(case, leaves).map_err(|best| refusal(best, one))?;
         if !wanted(&groups) {
@@ -32,19 +36,34 @@ impl Factors {
             }
         });
         // Where a row is one large value and zeros (probabilities), the half that fits may say nothing of it.
-        let telling = |[half, all]: &[Moments; 2]| if half.rr < LEAST_SHARE * all.rr { *all } else { *half };
+        let telling = |[half, all]: &[Moments; 2]| {
+            if half.rr < LEAST_SHARE * all.rr {
+                *all
+            } else {
+                *half
+            }
+        };
         let factors: Vec<f64> = sums.iter().map(|sums| telling(sums).factor()).collect();
-        let changed = factors.iter().filter(|factor| (*factor - 1.0).abs() > 2.0 * case.noise[2]).count();
-        let spread = factors.iter().copied().fold(f64::NEG_INFINITY, f64::max) - factors.iter().copied().fold(f64::INFINITY, f64::min);
+        let changed = factors
+            .iter()
+            .filter(|factor| (*factor - 1.0).abs() > 2.0 * case.noise[2])
+            .count();
+        let spread = factors.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+            - factors.iter().copied().fold(f64::INFINITY, f64::min);
         if changed == 0 || spread <= 2.0 * case.noise[0] {
             return Err("one factor does for all".to_owned());
         }
-        Ok(Self { groups, factors, changed })
+        Ok(Self {
+            groups,
+            factors,
+            changed,
+        })
     }
 
     pub(super) fn predicted(&self, case: &Case<'_>) -> Vec<f64> {
         let mut predicted = case.reference.to_vec();
-        self.groups.visit(|flat, group| predicted[flat] *= self.factors[group]);
+        self.groups
+            .visit(|flat, group| predicted[flat] *= self.factors[group]);
         predicted
     }
 
@@ -58,7 +77,11 @@ impl Factors {
     /// Smallest, middle and largest.
     pub(super) fn range(&self) -> [f64; 3] {
         let least = self.factors.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = self.factors.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let most = self
+            .factors
+            .iter()
+            .copied()
+            .fold(f64::NEG_INFINITY, f64::max);
         [least, median(&mut self.factors.clone()), most]
     }
 }
@@ -101,7 +124,11 @@ fn leaves(pairs: &[(f64, f64)]) -> Left {
         cc += c * c;
         difference += (c - r) * (c - r);
     }
-    let left = if rr > 0.0 { (cc - rc * rc / rr).max(0.0) } else { cc };
+    let left = if rr > 0.0 {
+        (cc - rc * rc / rr).max(0.0)
+    } else {
+        cc
+    };
     (left, f64::min(difference, cc))
 }
 
@@ -110,5 +137,7 @@ fn leaves(pairs: &[(f64, f64)]) -> Left {
 pub(super) fn are_channels(case: &Case<'_>, groups: &Groups) -> bool {
     let kept = groups.kept();
     let last = case.dims.len() - 1;
-    kept.contains(&last) || (case.scene.entries()[case.pair].parameter && kept == [0]) || (case.dims.len() >= 4 && kept == [1])
+    kept.contains(&last)
+        || (case.scene.entries()[case.pair].parameter && kept == [0])
+        || (case.dims.len() >= 4 && kept == [1])
 }

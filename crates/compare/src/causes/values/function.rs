@@ -43,11 +43,21 @@ impl Hypothesis for OfOneNumber {
         }
         // Through a few points go many functions.
         let varies = |values: &[f64]| judge.distinct(values) >= LEAST_DISTINCT;
-        let of_reference = || varies(case.reference).then(|| judge.of_reference()).flatten();
-        let of_candidate = || varies(case.candidate).then(|| judge.of_candidate()).flatten();
+        let of_reference = || {
+            varies(case.reference)
+                .then(|| judge.of_reference())
+                .flatten()
+        };
+        let of_candidate = || {
+            varies(case.candidate)
+                .then(|| judge.of_candidate())
+                .flatten()
+        };
         match of_reference().or_else(of_candidate) {
             Some(explanation) => Ok(vec![explanation]),
-            None => Err("no function of the reference, of the candidate or of an input before it".into()),
+            None => Err(
+                "no function of the reference, of the candidate or of an input before it".into(),
+            ),
         }
     }
 }
@@ -104,7 +114,11 @@ impl Fitted {
 
 /// All names of what fits: `gelu (erf) or gelu (tanh)`.
 fn names(found: &[Fitted]) -> String {
-    found.iter().map(|one| one.name()).collect::<Vec<_>>().join(" or ")
+    found
+        .iter()
+        .map(|one| one.name())
+        .collect::<Vec<_>>()
+        .join(" or ")
 }
 
 /// What the recorded inputs say.
@@ -139,7 +153,11 @@ impl Judge<'_> {
 
     /// How many different values there are, as far as they are looked at.
     fn distinct(&self, values: &[f64]) -> usize {
-        let mut seen: Vec<u64> = self.flats.iter().map(|flat| values[*flat].to_bits()).collect();
+        let mut seen: Vec<u64> = self
+            .flats
+            .iter()
+            .map(|flat| values[*flat].to_bits())
+            .collect();
         seen.sort_unstable();
         seen.dedup();
         seen.len()
@@ -155,44 +173,77 @@ impl Judge<'_> {
             rc += self.case.reference[flat] * self.case.candidate[flat];
             rr += self.case.reference[flat] * self.case.reference[flat];
         }
-        self.is_rounding(self.left(self.case.candidate, |flat| self.case.reference[flat] * rc / rr))
+        self.is_rounding(self.left(self.case.candidate, |flat| {
+            self.case.reference[flat] * rc / rr
+        }))
     }
 
     /// Every function of `x`, times `y` where there is one, that gives `out`.
     fn found(&self, out: &[f64], x: &[f64], y: Option<&[f64]>, fitted: bool) -> Vec<Fitted> {
         let times = |flat: usize| y.map_or(1.0, |y| y[flat]);
-        let mut tried: Vec<Fitted> = ACTIVATIONS.iter().chain(&OTHERS).copied().map(Fitted::Known).collect();
+        let mut tried: Vec<Fitted> = ACTIVATIONS
+            .iter()
+            .chain(&OTHERS)
+            .copied()
+            .map(Fitted::Known)
+            .collect();
         if fitted {
             tried.extend(self.softcap(out, x));
             tried.extend(self.leaky(out, x));
         }
-        let mut found: Vec<(f64, Fitted)> =
-            tried.into_iter().map(|one| (self.left(out, |flat| one.of(x[flat]) * times(flat)), one)).collect();
+        let mut found: Vec<(f64, Fitted)> = tried
+            .into_iter()
+            .map(|one| (self.left(out, |flat| one.of(x[flat]) * times(flat)), one))
+            .collect();
         found.retain(|(left, _)| self.is_rounding(*left));
         found.sort_by(|a, b| a.0.total_cmp(&b.0));
         // Where no value is beyond six, relu6 is relu.
         found.dedup_by(|later, first| later.0 == first.0);
         // What is far closer than the rest is it; the rest only fits within the noise.
-        let far = found.first().map_or(0.0, |(least, _)| FAR * least.max(self.case.noise[0] / 64.0));
-        found.into_iter().filter(|(left, _)| *left <= far).map(|(_, one)| one).collect()
+        let far = found
+            .first()
+            .map_or(0.0, |(least, _)| FAR * least.max(self.case.noise[0] / 64.0));
+        found
+            .into_iter()
+            .filter(|(left, _)| *left <= far)
+            .map(|(_, one)| one)
+            .collect()
     }
 
     /// From the values that it bends most.
     fn softcap(&self, out: &[f64], x: &[f64]) -> Option<Fitted> {
         let mut large = self.flats.clone();
         large.sort_by(|a, b| x[*b].abs().total_cmp(&x[*a].abs()));
-        let mut caps: Vec<f64> = large.iter().take(15).filter_map(|flat| cap(x[*flat], out[*flat])).collect();
+        let mut caps: Vec<f64> = large
+            .iter()
+            .take(15)
+            .filter_map(|flat| cap(x[*flat], out[*flat]))
+            .collect();
         if caps.len() < 8 {
             return None;
         }
-        Some(Fitted::Softcap(snap(median(&mut caps), 2.0 * self.case.noise[0], &[])))
+        Some(Fitted::Softcap(snap(
+            median(&mut caps),
+            2.0 * self.case.noise[0],
+            &[],
+        )))
     }
 
     fn leaky(&self, out: &[f64], x: &[f64]) -> Option<Fitted> {
-        let mut slopes: Vec<f64> = self.flats.iter().filter(|flat| x[**flat] < 0.0).map(|flat| out[*flat] / x[*flat]).collect();
+        let mut slopes: Vec<f64> = self
+            .flats
+            .iter()
+            .filter(|flat| x[**flat] < 0.0)
+            .map(|flat| out[*flat] / x[*flat])
+            .collect();
         let slope = median(&mut slopes);
-        let slope = snap(slope, 2.0 * self.case.noise[0], &[0.01, 0.02, 0.05, 0.1, 0.2, 0.25]);
-        (slope.is_finite() && slope != 0.0 && slope.abs() < 0.9 && slopes.len() >= 8).then_some(Fitted::LeakyRelu(slope))
+        let slope = snap(
+            slope,
+            2.0 * self.case.noise[0],
+            &[0.01, 0.02, 0.05, 0.1, 0.2, 0.25],
+        );
+        (slope.is_finite() && slope != 0.0 && slope.abs() < 0.9 && slopes.len() >= 8)
+            .then_some(Fitted::LeakyRelu(slope))
     }
 
     /// Tensors before this one with as many values, nearest first, the recorded inputs before all others; and the halves of those with twice as many, where
@@ -201,18 +252,29 @@ impl Judge<'_> {
         let entries = self.case.scene.entries();
         let count = self.case.reference.len();
         let elements = |at: usize| entries[at].dims.iter().product::<usize>();
-        let usable =
-            |at: &usize| !entries[*at].parameter && !entries[*at].dims.is_empty() && (elements(*at) == count || elements(*at) == 2 * count);
+        let usable = |at: &usize| {
+            !entries[*at].parameter
+                && !entries[*at].dims.is_empty()
+                && (elements(*at) == count || elements(*at) == 2 * count)
+        };
         let said = entries[self.case.pair].inputs.clone().unwrap_or_default();
-        let mut order: Vec<usize> = said.iter().copied().filter(|at| *at < self.case.pair).collect();
+        let mut order: Vec<usize> = said
+            .iter()
+            .copied()
+            .filter(|at| *at < self.case.pair)
+            .collect();
         order.extend((0..self.case.pair).rev().filter(|at| !said.contains(at)));
         let mut inputs = Vec::new();
         for at in order.into_iter().filter(usable).take(INPUTS) {
-            let Some(loaded) = self.case.scene.load(at) else { continue };
+            let Some(loaded) = self.case.scene.load(at) else {
+                continue;
+            };
             let name = &entries[at].name;
             if loaded.reference.len() == count {
                 inputs.push((name.clone(), loaded));
-            } else if let Some([first, second]) = halves(&loaded).filter(|[half, _]| half.reference.len() == count) {
+            } else if let Some([first, second]) =
+                halves(&loaded).filter(|[half, _]| half.reference.len() == count)
+            {
                 inputs.push((format!("{name}, first half"), Arc::new(first)));
                 inputs.push((format!("{name}, second half"), Arc::new(second)));
             }
@@ -236,7 +298,10 @@ impl Judge<'_> {
     }
 
     fn of_one_input(&self, name: &str, x: &Loaded, y: Option<(&str, &Loaded)>) -> Seen {
-        let (reference_y, candidate_y) = (y.map(|(_, y)| &y.reference[..]), y.map(|(_, y)| &y.candidate[..]));
+        let (reference_y, candidate_y) = (
+            y.map(|(_, y)| &y.reference[..]),
+            y.map(|(_, y)| &y.candidate[..]),
+        );
         let mut reference = self.found(self.case.reference, &x.reference, reference_y, false);
         if reference.is_empty() {
             // What the candidate should be may have been computed from its own input.
@@ -247,17 +312,36 @@ impl Judge<'_> {
             return Seen::Nothing;
         }
         let candidate = self.found(self.case.candidate, &x.candidate, candidate_y, true);
-        if let Some(same) = candidate.iter().find(|one| reference.iter().any(|other| other.name() == one.name())) {
+        if let Some(same) = candidate
+            .iter()
+            .find(|one| reference.iter().any(|other| other.name() == one.name()))
+        {
             return Seen::Same(same.name());
         }
         // Its input unchanged is another recorded tensor, which has its own kind.
-        let Some(best) = candidate.first().filter(|one| y.is_some() || !one.is_identity()) else { return Seen::Nothing };
+        let Some(best) = candidate
+            .first()
+            .filter(|one| y.is_some() || !one.is_identity())
+        else {
+            return Seen::Nothing;
+        };
         let times = |flat: usize| candidate_y.map_or(1.0, |y| y[flat]);
-        let predicted = x.candidate.iter().enumerate().map(|(flat, x)| best.of(*x) * times(flat)).collect();
-        let gate = y.map(|(name, _)| format!(", times `{name}`,")).unwrap_or_default();
+        let predicted = x
+            .candidate
+            .iter()
+            .enumerate()
+            .map(|(flat, x)| best.of(*x) * times(flat))
+            .collect();
+        let gate = y
+            .map(|(name, _)| format!(", times `{name}`,"))
+            .unwrap_or_default();
         Seen::Other(Box::new(Explanation {
             kind: "function",
-            text: format!("candidate is {} of `{name}`{gate} where the reference has {}", names(&candidate), names(&reference)),
+            text: format!(
+                "candidate is {} of `{name}`{gate} where the reference has {}",
+                names(&candidate),
+                names(&reference)
+            ),
             details: json!({
                 "candidate": names(&candidate), "reference": names(&reference), "parameter": best.parameter(), "input": name, "times": y.map(|(name, _)| name),
             }),
@@ -289,19 +373,36 @@ impl Judge<'_> {
         let best = found.first().filter(|one| !one.is_identity())?;
         let predicted: Vec<f64> = case.candidate.iter().map(|c| best.of(*c)).collect();
         let left = measures(case.dims, &predicted, case.reference);
-        let proven = left.iter().zip(case.noise).all(|(left, noise)| *left <= 2.0 * noise);
+        let proven = left
+            .iter()
+            .zip(case.noise)
+            .all(|(left, noise)| *left <= 2.0 * noise);
         let (mut rest, mut whole) = (0.0, 0.0);
         for ((p, r), c) in predicted.iter().zip(case.reference).zip(case.candidate) {
-            rest += if (p - r).is_finite() { (p - r) * (p - r) } else { 0.0 };
-            whole += if (c - r).is_finite() { (c - r) * (c - r) } else { 0.0 };
+            rest += if (p - r).is_finite() {
+                (p - r) * (p - r)
+            } else {
+                0.0
+            };
+            whole += if (c - r).is_finite() {
+                (c - r) * (c - r)
+            } else {
+                0.0
+            };
         }
         Some(Explanation {
             kind: "function",
-            text: format!("the candidate lacks a function: the reference is {} of it", names(&found)),
+            text: format!(
+                "the candidate lacks a function: the reference is {} of it",
+                names(&found)
+            ),
             details: json!({"candidate": null, "reference": names(&found), "parameter": best.parameter(), "input": null}),
             class: Class::Mechanism,
             freedom: usize::from(best.parameter().is_some()),
-            predicted: Predicted::Share { explained: super::sampling::share(rest, whole).max(0.0), proven },
+            predicted: Predicted::Share {
+                explained: super::sampling::share(rest, whole).max(0.0),
+                proven,
+            },
         })
     }
 }
@@ -311,7 +412,12 @@ fn halves(whole: &Loaded) -> Option<[Loaded; 2]> {
     let width = *whole.dims.last().filter(|width| *width % 2 == 0)?;
     let mut dims = whole.dims.clone();
     *dims.last_mut()? = width / 2;
-    let half = |values: &[f64], from: usize| values.chunks(width).flat_map(|row| row[from..from + width / 2].iter().copied()).collect();
+    let half = |values: &[f64], from: usize| {
+        values
+            .chunks(width)
+            .flat_map(|row| row[from..from + width / 2].iter().copied())
+            .collect()
+    };
     Some([0, width / 2].map(|from| Loaded {
         dims: dims.clone(),
         reference: half(&whole.reference, from),
@@ -326,7 +432,9 @@ const FAR: f64 = 8.0;
 mod tests {
     use super::super::library::ACTIVATIONS;
     use crate::causes::functions::softcap;
-    use crate::causes::testing::{Recorded, examine_in, examine_noisy, examine_noisy_in, examine_pair, normal, proven};
+    use crate::causes::testing::{
+        Recorded, examine_in, examine_noisy, examine_noisy_in, examine_pair, normal, proven,
+    };
     use proptest::prelude::*;
 
     fn apply(at: usize, values: &[f64]) -> Vec<f64> {
@@ -336,8 +444,18 @@ mod tests {
     fn run(x: Vec<f64>, reference: Vec<f64>, candidate: Vec<f64>) -> [Recorded; 2] {
         let dims = vec![x.len() / 8, 8];
         [
-            Recorded { name: "gate", dims: dims.clone(), reference: x.clone(), candidate: x },
-            Recorded { name: "act", dims, reference, candidate },
+            Recorded {
+                name: "gate",
+                dims: dims.clone(),
+                reference: x.clone(),
+                candidate: x,
+            },
+            Recorded {
+                name: "act",
+                dims,
+                reference,
+                candidate,
+            },
         ]
     }
 
@@ -346,33 +464,74 @@ mod tests {
         let x = normal(800, 1);
         let found = examine_in(&run(x.clone(), apply(2, &x), apply(4, &x)), "act").0;
         assert_eq!(proven(&found), Some("function"));
-        assert_eq!(found.found[0].explanation.text, "candidate is gelu (tanh) of `gate` where the reference has silu");
+        assert_eq!(
+            found.found[0].explanation.text,
+            "candidate is gelu (tanh) of `gate` where the reference has silu"
+        );
     }
 
     #[test]
     fn a_gate_is_seen_through_its_product() {
         let (x, y) = (normal(800, 1), normal(800, 2));
-        let times = |values: Vec<f64>| values.iter().zip(&y).map(|(a, b)| a * b).collect::<Vec<f64>>();
+        let times = |values: Vec<f64>| {
+            values
+                .iter()
+                .zip(&y)
+                .map(|(a, b)| a * b)
+                .collect::<Vec<f64>>()
+        };
         let dims = vec![100, 8];
         let run = [
-            Recorded { name: "gate", dims: dims.clone(), reference: x.clone(), candidate: x.clone() },
-            Recorded { name: "up", dims: dims.clone(), reference: y.clone(), candidate: y.clone() },
-            Recorded { name: "act", dims, reference: times(apply(2, &x)), candidate: times(apply(1, &x)) },
+            Recorded {
+                name: "gate",
+                dims: dims.clone(),
+                reference: x.clone(),
+                candidate: x.clone(),
+            },
+            Recorded {
+                name: "up",
+                dims: dims.clone(),
+                reference: y.clone(),
+                candidate: y.clone(),
+            },
+            Recorded {
+                name: "act",
+                dims,
+                reference: times(apply(2, &x)),
+                candidate: times(apply(1, &x)),
+            },
         ];
         for found in [examine_in(&run, "act").0, examine_noisy_in(&run, "act")] {
             assert_eq!(proven(&found), Some("function"));
-            assert_eq!(found.found[0].explanation.text, "candidate is relu of `gate`, times `up`, where the reference has silu");
+            assert_eq!(
+                found.found[0].explanation.text,
+                "candidate is relu of `gate`, times `up`, where the reference has silu"
+            );
         }
     }
 
     #[test]
     fn a_gate_is_seen_in_one_half_of_a_joint_product() {
         let joint = normal(1600, 1);
-        let gated =
-            |at: usize| joint.chunks(16).flat_map(|row| (0..8).map(|k| (ACTIVATIONS[at].of)(row[k]) * row[8 + k])).collect::<Vec<f64>>();
+        let gated = |at: usize| {
+            joint
+                .chunks(16)
+                .flat_map(|row| (0..8).map(|k| (ACTIVATIONS[at].of)(row[k]) * row[8 + k]))
+                .collect::<Vec<f64>>()
+        };
         let run = [
-            Recorded { name: "gate_up", dims: vec![100, 16], reference: joint.clone(), candidate: joint.clone() },
-            Recorded { name: "act", dims: vec![100, 8], reference: gated(2), candidate: gated(3) },
+            Recorded {
+                name: "gate_up",
+                dims: vec![100, 16],
+                reference: joint.clone(),
+                candidate: joint.clone(),
+            },
+            Recorded {
+                name: "act",
+                dims: vec![100, 8],
+                reference: gated(2),
+                candidate: gated(3),
+            },
         ];
         let found = examine_in(&run, "act").0;
         assert_eq!(proven(&found), Some("function"));
@@ -386,7 +545,10 @@ mod tests {
         let capped: Vec<f64> = x.iter().map(|x| softcap(*x, 30.0)).collect();
         let found = examine_pair(&[100, 8], x.clone(), capped.clone());
         assert_eq!(proven(&found), Some("function"));
-        assert_eq!(found.found[0].explanation.text, "candidate = a softcap of 30 of the reference");
+        assert_eq!(
+            found.found[0].explanation.text,
+            "candidate = a softcap of 30 of the reference"
+        );
         let found = examine_pair(&[100, 8], capped, x);
         assert_eq!(proven(&found), Some("function"));
         assert_eq!(found.found[0].explanation.details["parameter"], 30.0);
@@ -398,8 +560,18 @@ mod tests {
         let mut run = run(x.clone(), apply(2, &x), apply(2, &other));
         run[0].candidate = other;
         let found = examine_in(&run, "act").0;
-        assert!(found.found.iter().all(|found| found.explanation.kind != "function"));
-        assert!(found.attempts.iter().any(|attempt| attempt.text == "both sides are silu of their inputs"));
+        assert!(
+            found
+                .found
+                .iter()
+                .all(|found| found.explanation.kind != "function")
+        );
+        assert!(
+            found
+                .attempts
+                .iter()
+                .any(|attempt| attempt.text == "both sides are silu of their inputs")
+        );
     }
 
     #[test]
@@ -413,7 +585,12 @@ mod tests {
             (x.clone(), x.iter().map(|x| 1.3 * x).collect()),
         ] {
             let found = examine_pair(&[100, 8], reference, candidate);
-            assert!(found.found.iter().all(|found| found.explanation.kind != "function"));
+            assert!(
+                found
+                    .found
+                    .iter()
+                    .all(|found| found.explanation.kind != "function")
+            );
         }
     }
 

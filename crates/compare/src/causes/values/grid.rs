@@ -19,7 +19,14 @@ struct Float {
 }
 
 const fn float(name: &'static str, mantissa: i32, least: i32, largest: f64) -> Grid {
-    Grid { name, float: Some(Float { mantissa, least, largest }) }
+    Grid {
+        name,
+        float: Some(Float {
+            mantissa,
+            least,
+            largest,
+        }),
+    }
 }
 
 const E4M3: Grid = float("f8_e4m3fn", 3, -6, 448.0);
@@ -31,7 +38,10 @@ pub(super) const CODES: [Grid; 4] = [float("f4_e2m1", 1, 0, 6.0), E5M2, E4M3, E4
 
 /// Coarse ones first, so that the first that holds is the one a value went through.
 pub(super) const GRIDS: [Grid; 9] = [
-    Grid { name: "int", float: None },
+    Grid {
+        name: "int",
+        float: None,
+    },
     E5M2,
     float("f8_e5m2fnuz", 2, -15, 57344.0),
     E4M3,
@@ -47,7 +57,9 @@ impl Grid {
     pub(super) fn step(self, value: f64) -> f64 {
         match self.float {
             None => 1.0,
-            Some(Float { mantissa, least, .. }) => 2f64.powi(exponent(value).max(least) - mantissa),
+            Some(Float {
+                mantissa, least, ..
+            }) => 2f64.powi(exponent(value).max(least) - mantissa),
         }
     }
 
@@ -109,7 +121,12 @@ mod tests {
             ("f8_e5m2", &minifloat::F8_E5M2),
             ("f8_e5m2fnuz", &minifloat::F8_E5M2FNUZ),
         ] {
-            let mut values: Vec<f64> = table.iter().copied().filter(|value| value.is_finite()).map(f64::from).collect();
+            let mut values: Vec<f64> = table
+                .iter()
+                .copied()
+                .filter(|value| value.is_finite())
+                .map(f64::from)
+                .collect();
             values.sort_by(f64::total_cmp);
             for pair in values.windows(2) {
                 assert!(grid(name).holds(pair[0]), "{name} {}", pair[0]);
@@ -127,7 +144,10 @@ mod tests {
         let (bf16, f32) = (GRIDS[5], GRIDS[8]);
         for value in [1.0 / 3.0, -1e-30, 7.77e20, 1e-45, 3.0e-39] {
             assert_eq!(f32.round(value), f64::from(value as f32));
-            assert!(bf16.holds(bf16.round(value)) && (bf16.round(value) - value).abs() <= 0.5 * bf16.step(value));
+            assert!(
+                bf16.holds(bf16.round(value))
+                    && (bf16.round(value) - value).abs() <= 0.5 * bf16.step(value)
+            );
         }
     }
 }

@@ -25,17 +25,31 @@ struct Run {
 impl Groups {
     pub(super) fn of(dims: &[usize], kept: &[usize]) -> Self {
         let (mut runs, mut stride, mut key) = (Vec::<Run>::new(), 1, 1);
-        for (axis, &size) in dims.iter().enumerate().rev().filter(|(_, size)| **size != 1) {
+        for (axis, &size) in dims
+            .iter()
+            .enumerate()
+            .rev()
+            .filter(|(_, size)| **size != 1)
+        {
             let keeps = kept.contains(&axis);
             match runs.last_mut() {
                 Some(run) if (run.key > 0) == keeps => run.size *= size,
-                _ => runs.push(Run { size, stride, key: if keeps { key } else { 0 } }),
+                _ => runs.push(Run {
+                    size,
+                    stride,
+                    key: if keeps { key } else { 0 },
+                }),
             }
             stride *= size;
             key *= if keeps { size } else { 1 };
         }
         runs.reverse();
-        Self { kept: kept.to_vec(), runs, count: key, size: stride / key.max(1) }
+        Self {
+            kept: kept.to_vec(),
+            runs,
+            count: key,
+            size: stride / key.max(1),
+        }
     }
 
     pub(super) fn kept(&self) -> &[usize] {
@@ -82,7 +96,8 @@ impl Groups {
     /// The flat index of the first element of a group.
     pub(super) fn start(&self, group: usize) -> usize {
         let kept = self.runs.iter().filter(|run| run.key > 0);
-        kept.map(|run| group / run.key % run.size * run.stride).sum()
+        kept.map(|run| group / run.key % run.size * run.stride)
+            .sum()
     }
 
     /// How far the `member`-th element of any group is from its start.
@@ -97,8 +112,12 @@ impl Groups {
 
     /// A few elements of a few groups.
     pub(super) fn sample(&self) -> Vec<Vec<usize>> {
-        let steps: Vec<usize> = spread(self.size, SAMPLED_MEMBERS).map(|member| self.step(member)).collect();
-        spread(self.count, SAMPLED_GROUPS).map(|group| steps.iter().map(|step| self.start(group) + step).collect()).collect()
+        let steps: Vec<usize> = spread(self.size, SAMPLED_MEMBERS)
+            .map(|member| self.step(member))
+            .collect();
+        spread(self.count, SAMPLED_GROUPS)
+            .map(|group| steps.iter().map(|step| self.start(group) + step).collect())
+            .collect()
     }
 }
 
@@ -121,17 +140,35 @@ pub(super) fn groupings(case: &Case<'_>) -> Vec<Groups> {
         sets.push(axes.iter().copied().filter(|axis| *axis != one).collect());
         for &two in &axes[at + 1..] {
             sets.push(vec![one, two]);
-            sets.push(axes.iter().copied().filter(|axis| *axis != one && *axis != two).collect::<Vec<_>>());
+            sets.push(
+                axes.iter()
+                    .copied()
+                    .filter(|axis| *axis != one && *axis != two)
+                    .collect::<Vec<_>>(),
+            );
         }
     }
     sets.retain(|set| !set.is_empty() && set.len() < axes.len());
     sets.sort();
     sets.dedup();
-    let calm = case.dtypes.iter().all(|dtype| unit_roundoff(*dtype).is_some()) && rounding_share(case) <= NO_NOISE;
+    let calm = case
+        .dtypes
+        .iter()
+        .all(|dtype| unit_roundoff(*dtype).is_some())
+        && rounding_share(case) <= NO_NOISE;
     // Of several axes a number for every two values would be half of them.
-    let least = |set: &[usize]| if calm && set.len() == 1 { LEAST_WITHOUT_NOISE } else { LEAST_MEMBERS };
-    let mut groupings: Vec<Groups> =
-        sets.iter().map(|set| Groups::of(case.dims, set)).filter(|groups| groups.size >= least(groups.kept())).collect();
+    let least = |set: &[usize]| {
+        if calm && set.len() == 1 {
+            LEAST_WITHOUT_NOISE
+        } else {
+            LEAST_MEMBERS
+        }
+    };
+    let mut groupings: Vec<Groups> = sets
+        .iter()
+        .map(|set| Groups::of(case.dims, set))
+        .filter(|groups| groups.size >= least(groups.kept()))
+        .collect();
     groupings.sort_by_key(|groups| groups.count);
     groupings
 }
@@ -141,15 +178,29 @@ pub(super) type Left = (f64, f64);
 
 /// The grouping worth fitting: the first that explains nearly as much as any does on a sample, which is the one with the fewest groups. Err
 /// with the most that any explains.
-pub(super) fn promising(case: &Case<'_>, fit: impl Fn(&[(f64, f64)]) -> Left) -> Result<Groups, Option<f64>> {
-    let promises: Vec<(Groups, f64)> =
-        groupings(case).into_iter().map(|groups| (promise(case, &groups, &fit), groups)).map(|(p, g)| (g, p)).collect();
-    let best = promises.iter().map(|(_, promise)| *promise).reduce(f64::max).ok_or(None)?;
+pub(super) fn promising(
+    case: &Case<'_>,
+    fit: impl Fn(&[(f64, f64)]) -> Left,
+) -> Result<Groups, Option<f64>> {
+    let promises: Vec<(Groups, f64)> = groupings(case)
+        .into_iter()
+        .map(|groups| (promise(case, &groups, &fit), groups))
+        .map(|(p, g)| (g, p))
+        .collect();
+    let best = promises
+        .iter()
+        .map(|(_, promise)| *promise)
+        .reduce(f64::max)
+        .ok_or(None)?;
     if best < LEAST_PROMISE {
         return Err(Some(best.max(0.0)));
     }
     let enough = |left: f64| left <= f64::max(NEARLY * (1.0 - best), rounding_share(case));
-    Ok(promises.into_iter().find(|(_, promise)| enough(1.0 - promise)).expect("the best is enough").0)
+    Ok(promises
+        .into_iter()
+        .find(|(_, promise)| enough(1.0 - promise))
+        .expect("the best is enough")
+        .0)
 }
 
 /// Below, a sample rules a grouping out.
@@ -160,8 +211,14 @@ const NEARLY: f64 = 3.0;
 fn promise(case: &Case<'_>, groups: &Groups, fit: impl Fn(&[(f64, f64)]) -> Left) -> f64 {
     let (mut left, mut whole) = (0.0, 0.0);
     for flats in groups.sample() {
-        let pairs: Vec<(f64, f64)> = flats.iter().map(|flat| (case.reference[*flat], case.candidate[*flat])).collect();
-        let pairs: Vec<(f64, f64)> = pairs.into_iter().filter(|(r, c)| r.is_finite() && c.is_finite()).collect();
+        let pairs: Vec<(f64, f64)> = flats
+            .iter()
+            .map(|flat| (case.reference[*flat], case.candidate[*flat]))
+            .collect();
+        let pairs: Vec<(f64, f64)> = pairs
+            .into_iter()
+            .filter(|(r, c)| r.is_finite() && c.is_finite())
+            .collect();
         if pairs.len() < 2 {
             continue;
         }
@@ -171,7 +228,9 @@ fn promise(case: &Case<'_>, groups: &Groups, fit: impl Fn(&[(f64, f64)]) -> Left
         whole += group_whole;
     }
     // Squares of f64 can be beyond f64: what cannot be told promises nothing.
-    Some(share(left, whole)).filter(|share| !share.is_nan()).unwrap_or(f64::NEG_INFINITY)
+    Some(share(left, whole))
+        .filter(|share| !share.is_nan())
+        .unwrap_or(f64::NEG_INFINITY)
 }
 
 /// The share of the difference that rounding is.
@@ -185,7 +244,11 @@ fn rounding_share(case: &Case<'_>) -> f64 {
         }
     }
     let noise = case.noise[0] * case.noise[0] * reference;
-    if difference > 0.0 { (noise / difference).min(0.1) } else { 0.0 }
+    if difference > 0.0 {
+        (noise / difference).min(0.1)
+    } else {
+        0.0
+    }
 }
 
 /// What `explain` says when no grouping is worth fitting.
@@ -205,11 +268,47 @@ mod tests {
     #[test]
     fn two_rows_tell_a_bias_and_a_weight_where_nothing_is_rounded() {
         let (reference, bias) = (normal(2 * 96, 1), normal(96, 2));
-        let with = |f: fn(f64, f64) -> f64| -> Vec<f64> { reference.iter().enumerate().map(|(at, r)| f(*r, bias[at % 96])).collect() };
-        assert_eq!(proven(&examine_pair(&[2, 96], reference.clone(), with(|r, b| r + 0.3 * b))), Some("offset"));
-        assert_eq!(proven(&examine_pair(&[2, 96], reference.clone(), with(|r, b| r * (1.0 + 0.3 * b)))), Some("channel_scale"));
-        assert_eq!(proven(&examine_pair(&[2, 96], reference.clone(), normal(2 * 96, 3))), None, "other values");
-        assert_eq!(proven(&examine_noisy(&[2, 96], reference.clone(), with(|r, b| r + 0.02 * b))), None, "nor beside rounding");
+        let with = |f: fn(f64, f64) -> f64| -> Vec<f64> {
+            reference
+                .iter()
+                .enumerate()
+                .map(|(at, r)| f(*r, bias[at % 96]))
+                .collect()
+        };
+        assert_eq!(
+            proven(&examine_pair(
+                &[2, 96],
+                reference.clone(),
+                with(|r, b| r + 0.3 * b)
+            )),
+            Some("offset")
+        );
+        assert_eq!(
+            proven(&examine_pair(
+                &[2, 96],
+                reference.clone(),
+                with(|r, b| r * (1.0 + 0.3 * b))
+            )),
+            Some("channel_scale")
+        );
+        assert_eq!(
+            proven(&examine_pair(
+                &[2, 96],
+                reference.clone(),
+                normal(2 * 96, 3)
+            )),
+            None,
+            "other values"
+        );
+        assert_eq!(
+            proven(&examine_noisy(
+                &[2, 96],
+                reference.clone(),
+                with(|r, b| r + 0.02 * b)
+            )),
+            None,
+            "nor beside rounding"
+        );
     }
 
     proptest! {

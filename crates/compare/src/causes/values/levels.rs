@@ -49,8 +49,14 @@ const CLOSE: f64 = 0.06;
 const TELLING: usize = 2;
 
 impl Kind {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Even, Self::Float(CODES[0]), Self::Float(CODES[1]), Self::Float(CODES[2]), Self::Float(CODES[3]), Self::Table];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Even,
+        Self::Float(CODES[0]),
+        Self::Float(CODES[1]),
+        Self::Float(CODES[2]),
+        Self::Float(CODES[3]),
+        Self::Table,
+    ];
 
     /// The levels of this kind that all of these values lie on, recorded with the unit roundoff `unit`. `Err` when there are none, `Ok(None)`
     /// when so few different values say nothing.
@@ -61,18 +67,26 @@ impl Kind {
         if sorted.len() < TELLING {
             return Ok(None);
         }
-        if sorted.len() as f64 > MOST_LEVELS + 1.0 || sorted.iter().any(|value| !value.is_finite()) {
+        if sorted.len() as f64 > MOST_LEVELS + 1.0 || sorted.iter().any(|value| !value.is_finite())
+        {
             return Err(());
         }
         let size = sorted[0].abs().max(sorted[sorted.len() - 1].abs());
         let levels = match self {
             Self::Even => even(&sorted, unit).ok_or(())?,
             // The largest value is the float's largest: that is what the scale is for.
-            Self::Float(grid) if grid.unit().is_some_and(|own| own > 8.0 * unit) => Levels::Float { grid, scale: size / grid.largest() },
+            Self::Float(grid) if grid.unit().is_some_and(|own| own > 8.0 * unit) => Levels::Float {
+                grid,
+                scale: size / grid.largest(),
+            },
             Self::Float(_) => return Err(()),
             Self::Table => Levels::Table { scale: size },
         };
-        if sorted.iter().all(|value| levels.holds(*value)) { Ok(Some(levels)) } else { Err(()) }
+        if sorted.iter().all(|value| levels.holds(*value)) {
+            Ok(Some(levels))
+        } else {
+            Err(())
+        }
     }
 }
 
@@ -80,11 +94,15 @@ impl Levels {
     /// The level next to a value.
     pub(super) fn nearest(self, value: f64) -> f64 {
         match self {
-            Self::Even { step, low, most } => low + step * ((value - low) / step).round().clamp(0.0, most),
+            Self::Even { step, low, most } => {
+                low + step * ((value - low) / step).round().clamp(0.0, most)
+            }
             Self::Float { grid, scale } => grid.saturate(value / scale) * scale,
             Self::Table { scale } => {
                 let distance = |code: &f64| (code * scale - value).abs();
-                NF4.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).map_or(0.0, |code| code * scale)
+                NF4.iter()
+                    .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+                    .map_or(0.0, |code| code * scale)
             }
         }
     }
@@ -123,26 +141,36 @@ fn even(sorted: &[f64], unit: f64) -> Option<Levels> {
     let size = low.abs().max(high.abs());
     // Steps that rounding to the dtype blurs cannot be told.
     let finest = f64::max((high - low) / (MOST_LEVELS + 0.5), unit * size / CLOSE);
-    let most = ((high - low) / finest * (1.0 + 1e-9)).floor().min(MOST_LEVELS);
+    let most = ((high - low) / finest * (1.0 + 1e-9))
+        .floor()
+        .min(MOST_LEVELS);
     (1..=most as usize).find_map(|steps| {
         let step = (high - low) / steps as f64;
         let whole = |value: &f64| ((value - low) / step).round();
         // The ends are rounded too: a little more until both are fitted.
-        if !sorted.iter().all(|value| (low + step * whole(value) - value).abs() <= 2.0 * CLOSE * step) {
+        if !sorted
+            .iter()
+            .all(|value| (low + step * whole(value) - value).abs() <= 2.0 * CLOSE * step)
+        {
             return None;
         }
         let (low, step) = line(sorted.iter().map(|value| (whole(value), *value)))?;
-        sorted.iter().all(|value| (low + step * whole(value) - value).abs() <= CLOSE * step).then_some(Levels::Even {
-            step,
-            low,
-            most: steps as f64,
-        })
+        sorted
+            .iter()
+            .all(|value| (low + step * whole(value) - value).abs() <= CLOSE * step)
+            .then_some(Levels::Even {
+                step,
+                low,
+                most: steps as f64,
+            })
     })
 }
 
 /// Where a line through points begins, and its slope, by least squares.
 fn line(points: impl Iterator<Item = (f64, f64)>) -> Option<(f64, f64)> {
-    let [n, x, y, xx, xy] = points.fold([0.0; 5], |[n, sx, sy, sxx, sxy], (x, y)| [n + 1.0, sx + x, sy + y, sxx + x * x, sxy + x * y]);
+    let [n, x, y, xx, xy] = points.fold([0.0; 5], |[n, sx, sy, sxx, sxy], (x, y)| {
+        [n + 1.0, sx + x, sy + y, sxx + x * x, sxy + x * y]
+    });
     let spread = xx - x * x / n;
     let slope = (xy - x * y / n) / spread;
     (spread > 0.0 && slope > 0.0).then_some(((y - slope * x) / n, slope))

@@ -18,18 +18,29 @@ impl Hypothesis for LowRank {
     fn examine(&self, case: &Case<'_>) -> Examined {
         let mut most: f64 = 0.0;
         for matrix in Matrix::ways(case) {
-            let Some(glance) = matrix.glance(case) else { return Err("not finite".into()) };
-            most = most.max(1.0 - glance.left[glance.left.len() - 1] / glance.left[0].max(f64::MIN_POSITIVE));
-            let Some(rank) = glance.rank(case.noise[0]) else { continue };
+            let Some(glance) = matrix.glance(case) else {
+                return Err("not finite".into());
+            };
+            most = most.max(
+                1.0 - glance.left[glance.left.len() - 1] / glance.left[0].max(f64::MIN_POSITIVE),
+            );
+            let Some(rank) = glance.rank(case.noise[0]) else {
+                continue;
+            };
             // So many numbers must be fewer than the elements held back.
             let freedom = rank * (matrix.rows.len() + matrix.columns.len());
             if 3 * freedom > case.reference.len() {
                 continue;
             }
             if matrix.is_in_few(case, rank) {
-                return Err(format!("it is in no more than {rank} rows or columns: anything there is of that rank").into());
+                return Err(format!(
+                    "it is in no more than {rank} rows or columns: anything there is of that rank"
+                )
+                .into());
             }
-            let Some(predicted) = matrix.predict(case, Goal::Difference, rank) else { continue };
+            let Some(predicted) = matrix.predict(case, Goal::Difference, rank) else {
+                continue;
+            };
             let share = 1.0 - glance.left[rank] / glance.left[0];
             let columns = Groups::of(case.dims, &matrix.axes).said();
             return Ok(vec![Explanation {
@@ -58,16 +69,31 @@ mod tests {
     use proptest::prelude::*;
 
     fn added(rows: usize, columns: usize, rank: usize, seed: u64, reference: &[f64]) -> Vec<f64> {
-        let (left, right) = (normal(rows * rank, seed + 1), normal(columns * rank, seed + 2));
-        let term = |flat: usize| (0..rank).map(|k| left[flat / columns * rank + k] * right[flat % columns * rank + k]).sum::<f64>();
-        reference.iter().enumerate().map(|(flat, r)| r + term(flat)).collect()
+        let (left, right) = (
+            normal(rows * rank, seed + 1),
+            normal(columns * rank, seed + 2),
+        );
+        let term = |flat: usize| {
+            (0..rank)
+                .map(|k| left[flat / columns * rank + k] * right[flat % columns * rank + k])
+                .sum::<f64>()
+        };
+        reference
+            .iter()
+            .enumerate()
+            .map(|(flat, r)| r + term(flat))
+            .collect()
     }
 
     #[test]
     fn the_rank_is_said() {
         for rank in 1..4 {
             let reference = normal(30 * 48, 1);
-            let found = examine_pair(&[2, 15, 48], reference.clone(), added(30, 48, rank, 7, &reference));
+            let found = examine_pair(
+                &[2, 15, 48],
+                reference.clone(),
+                added(30, 48, rank, 7, &reference),
+            );
             assert_eq!(proven(&found), Some("low_rank"));
             assert_eq!(found.found[0].explanation.details["rank"], rank);
         }
@@ -89,7 +115,10 @@ mod tests {
         };
         let found = examine_pair(&[2, 4, 12, 8], split(&reference), split(&candidate));
         assert_eq!(proven(&found), Some("low_rank"));
-        assert_eq!(found.found[0].explanation.details["axes"], serde_json::json!([1, 3]));
+        assert_eq!(
+            found.found[0].explanation.details["axes"],
+            serde_json::json!([1, 3])
+        );
     }
 
     #[test]
@@ -98,7 +127,12 @@ mod tests {
         let halved = reference.iter().map(|r| 0.5 * r).collect();
         for candidate in [normal(22 * 48, 2), halved, added(22, 48, 12, 3, &reference)] {
             let found = examine_pair(&[22, 48], reference.clone(), candidate);
-            assert!(found.found.iter().all(|found| found.explanation.kind != "low_rank" || !found.score.proven));
+            assert!(
+                found
+                    .found
+                    .iter()
+                    .all(|found| found.explanation.kind != "low_rank" || !found.score.proven)
+            );
         }
         let few = examine_pair(&[3, 48], normal(144, 1), normal(144, 2));
         proven(&few);
@@ -110,12 +144,29 @@ mod tests {
         let reference = normal(30 * 48, 1);
         let wrong = |is_wrong: fn(usize) -> bool| {
             let other = normal(30 * 48, 2);
-            let candidate = (0..30 * 48).map(|flat| if is_wrong(flat) { other[flat] } else { reference[flat] }).collect();
+            let candidate = (0..30 * 48)
+                .map(|flat| {
+                    if is_wrong(flat) {
+                        other[flat]
+                    } else {
+                        reference[flat]
+                    }
+                })
+                .collect();
             examine_pair(&[30, 48], reference.clone(), candidate)
         };
-        for found in [wrong(|flat| flat == 500), wrong(|flat| flat / 48 == 7), wrong(|flat| flat % 48 == 9)] {
+        for found in [
+            wrong(|flat| flat == 500),
+            wrong(|flat| flat / 48 == 7),
+            wrong(|flat| flat % 48 == 9),
+        ] {
             assert_eq!(proven(&found), Some("localized"));
-            assert!(found.found.iter().all(|found| found.explanation.kind != "low_rank"));
+            assert!(
+                found
+                    .found
+                    .iter()
+                    .all(|found| found.explanation.kind != "low_rank")
+            );
         }
     }
 

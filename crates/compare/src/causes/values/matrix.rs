@@ -45,7 +45,9 @@ impl Matrix {
     /// The ways to see a tensor as a matrix: columns along the last axis, or along it and one more (heads).
     pub(super) fn ways(case: &Case<'_>) -> Vec<Self> {
         let axes: Vec<usize> = case.axes().collect();
-        let Some((last, others)) = axes.split_last() else { return Vec::new() };
+        let Some((last, others)) = axes.split_last() else {
+            return Vec::new();
+        };
         let mut ways = vec![vec![*last]];
         if others.len() > 2 {
             ways.extend(others.iter().skip(1).map(|other| vec![*other, *last]));
@@ -54,11 +56,16 @@ impl Matrix {
             let groups = Groups::of(case.dims, columns);
             Self {
                 rows: (0..groups.size).map(|row| groups.step(row)).collect(),
-                columns: (0..groups.count).map(|column| groups.start(column)).collect(),
+                columns: (0..groups.count)
+                    .map(|column| groups.start(column))
+                    .collect(),
                 axes: columns.clone(),
             }
         };
-        ways.iter().map(of).filter(|matrix| matrix.rows.len() >= LEAST && matrix.columns.len() >= LEAST).collect()
+        ways.iter()
+            .map(of)
+            .filter(|matrix| matrix.rows.len() >= LEAST && matrix.columns.len() >= LEAST)
+            .collect()
     }
 
     /// How much of the difference each number of products leaves, from none to [`MOST_RANK`], on a small part. `None` when not finite.
@@ -66,11 +73,17 @@ impl Matrix {
         let part = self.part(GLANCED);
         let mut rest = part.rest(case, Goal::Difference)?;
         let mut left = vec![rest.energy()];
-        for _ in 0..MOST_RANK.min(part.rows.len() / 4).min(part.columns.len() / 4) {
+        for _ in 0..MOST_RANK
+            .min(part.rows.len() / 4)
+            .min(part.columns.len() / 4)
+        {
             rest.take_largest();
             left.push(rest.energy());
         }
-        Some(Glance { left, candidate: part.energy(case) })
+        Some(Glance {
+            left,
+            candidate: part.energy(case),
+        })
     }
 
     /// Whether `few` rows, or as many columns, hold the difference: then its rank says only how few they are.
@@ -94,11 +107,19 @@ impl Matrix {
     pub(super) fn glance_beside_factors(&self, case: &Case<'_>) -> Option<(f64, f64)> {
         let part = self.part(GLANCED);
         let rest = part.rest(case, Goal::Candidate)?;
-        Some((rest.energy() / part.energy(case), part.in_every_plane(case, &rest).1))
+        Some((
+            rest.energy() / part.energy(case),
+            part.in_every_plane(case, &rest).1,
+        ))
     }
 
     fn energy(&self, case: &Case<'_>) -> f64 {
-        let row = |row: &usize| self.columns.iter().map(|column| case.candidate[row + column].powi(2)).sum::<f64>();
+        let row = |row: &usize| {
+            self.columns
+                .iter()
+                .map(|column| case.candidate[row + column].powi(2))
+                .sum::<f64>()
+        };
         self.rows.iter().map(row).sum()
     }
 
@@ -108,24 +129,45 @@ impl Matrix {
         let width = self.columns.len();
         let unit = |values: Vec<f64>| -> Vec<f64> {
             let length = values.iter().map(|value| value * value).sum::<f64>().sqrt();
-            values.into_iter().map(|value| if length > 0.0 { value / length } else { 0.0 }).collect()
+            values
+                .into_iter()
+                .map(|value| if length > 0.0 { value / length } else { 0.0 })
+                .collect()
         };
         let planes: Vec<[Vec<f64>; 2]> = self
             .rows
             .iter()
             .zip(rest.values.chunks(width))
-            .map(|(row, rest)| [unit(self.columns.iter().map(|column| case.reference[row + column]).collect()), unit(rest.to_vec())])
+            .map(|(row, rest)| {
+                [
+                    unit(
+                        self.columns
+                            .iter()
+                            .map(|column| case.reference[row + column])
+                            .collect(),
+                    ),
+                    unit(rest.to_vec()),
+                ]
+            })
             .collect();
-        let weights: Vec<f64> = rest.values.chunks(width).map(|row| row.iter().map(|value| value * value).sum()).collect();
+        let weights: Vec<f64> = rest
+            .values
+            .chunks(width)
+            .map(|row| row.iter().map(|value| value * value).sum())
+            .collect();
         let all: f64 = weights.iter().sum();
-        let largest = (0..weights.len()).max_by(|a, b| weights[*a].total_cmp(&weights[*b])).unwrap_or(0);
+        let largest = (0..weights.len())
+            .max_by(|a, b| weights[*a].total_cmp(&weights[*b]))
+            .unwrap_or(0);
         let (mut vector, mut near) = (planes[largest][1].clone(), 0.0);
         for _ in 0..PLANE_ITERATIONS {
             let mut next = vec![0.0; width];
             for (plane, weight) in planes.iter().zip(&weights) {
                 for side in plane {
                     let along = weight * side.iter().zip(&vector).map(|(a, b)| a * b).sum::<f64>();
-                    next.iter_mut().zip(side).for_each(|(next, value)| *next += along * value);
+                    next.iter_mut()
+                        .zip(side)
+                        .for_each(|(next, value)| *next += along * value);
                 }
             }
             let length = next.iter().map(|value| value * value).sum::<f64>().sqrt();
@@ -140,7 +182,11 @@ impl Matrix {
 
     fn part(&self, most: usize) -> Self {
         let some = |all: &[usize]| spread(all.len(), most).map(|at| all[at]).collect();
-        Self { rows: some(&self.rows), columns: some(&self.columns), axes: self.axes.clone() }
+        Self {
+            rows: some(&self.rows),
+            columns: some(&self.columns),
+            axes: self.axes.clone(),
+        }
     }
 
     /// The rest beside the first term.
@@ -163,9 +209,17 @@ impl Matrix {
                     }
                 }
             };
-            values.extend(self.columns.iter().map(|column| case.candidate[row + column] - factor * case.reference[row + column]));
+            values.extend(self.columns.iter().map(|column| {
+                case.candidate[row + column] - factor * case.reference[row + column]
+            }));
         }
-        values.iter().all(|value| value.is_finite()).then_some(Dense { values, columns: self.columns.len() })
+        values
+            .iter()
+            .all(|value| value.is_finite())
+            .then_some(Dense {
+                values,
+                columns: self.columns.len(),
+            })
     }
 
     /// The candidate as the fit with `rank` products makes it.
@@ -204,7 +258,8 @@ impl Matrix {
         for (row, own) in self.rows.iter().zip(&own) {
             for (column, shared) in self.columns.iter().zip(&shared) {
                 let flat = row + column;
-                predicted[flat] = fit.first(own) * case.reference[flat] + (0..rank).map(|k| own[k] * shared[k]).sum::<f64>();
+                predicted[flat] = fit.first(own) * case.reference[flat]
+                    + (0..rank).map(|k| own[k] * shared[k]).sum::<f64>();
             }
         }
         Some(predicted)
@@ -222,7 +277,10 @@ impl Glance {
     /// The fewest products, at least one, that leave rounding or next to nothing.
     pub(super) fn rank(&self, noise: f64) -> Option<usize> {
         let whole = self.left[0];
-        let enough = |left: &f64| *left <= 0.25 * whole && (*left <= 1e-6 * whole || *left <= (2.0 * noise).powi(2) * self.candidate);
+        let enough = |left: &f64| {
+            *left <= 0.25 * whole
+                && (*left <= 1e-6 * whole || *left <= (2.0 * noise).powi(2) * self.candidate)
+        };
         (1..self.left.len()).find(|rank| enough(&self.left[*rank]))
     }
 }
@@ -234,7 +292,11 @@ fn change(before: &[[f64; UNKNOWNS]], after: &[[f64; UNKNOWNS]]) -> f64 {
         moved += (before - after).powi(2);
         size += after.powi(2);
     }
-    if size > 0.0 { (moved / size).sqrt() } else { 0.0 }
+    if size > 0.0 {
+        (moved / size).sqrt()
+    } else {
+        0.0
+    }
 }
 
 struct Fit<'a> {
@@ -246,16 +308,32 @@ struct Fit<'a> {
 impl Fit<'_> {
     /// The factor of the reference in a row.
     fn first(&self, own: &[f64; UNKNOWNS]) -> f64 {
-        if self.goal == Goal::Candidate { own[self.rank] } else { 1.0 }
+        if self.goal == Goal::Candidate {
+            own[self.rank]
+        } else {
+            1.0
+        }
     }
 
     /// Each row's numbers, from the columns'.
-    fn rows(&self, rows: &[usize], columns: &[usize], shared: &[[f64; UNKNOWNS]]) -> Vec<[f64; UNKNOWNS]> {
+    fn rows(
+        &self,
+        rows: &[usize],
+        columns: &[usize],
+        shared: &[[f64; UNKNOWNS]],
+    ) -> Vec<[f64; UNKNOWNS]> {
         let unknowns = self.rank + usize::from(self.goal == Goal::Candidate);
         let row = |row: &usize| {
             let mut system = System::new(unknowns);
-            for (column, shared) in columns.iter().zip(shared).filter(|(column, _)| self.case.fits(row + **column)) {
-                let (r, c) = (self.case.reference[row + column], self.case.candidate[row + column]);
+            for (column, shared) in columns
+                .iter()
+                .zip(shared)
+                .filter(|(column, _)| self.case.fits(row + **column))
+            {
+                let (r, c) = (
+                    self.case.reference[row + column],
+                    self.case.candidate[row + column],
+                );
                 let mut terms = *shared;
                 match self.goal {
                     Goal::Difference => system.add(&terms, c - r),
@@ -271,11 +349,23 @@ impl Fit<'_> {
     }
 
     /// Each column's numbers, from the rows'.
-    fn columns(&self, rows: &[usize], columns: &[usize], own: &[[f64; UNKNOWNS]]) -> Vec<[f64; UNKNOWNS]> {
+    fn columns(
+        &self,
+        rows: &[usize],
+        columns: &[usize],
+        own: &[[f64; UNKNOWNS]],
+    ) -> Vec<[f64; UNKNOWNS]> {
         let column = |column: &usize| {
             let mut system = System::new(self.rank);
-            for (row, own) in rows.iter().zip(own).filter(|(row, _)| self.case.fits(**row + column)) {
-                let (r, c) = (self.case.reference[row + column], self.case.candidate[row + column]);
+            for (row, own) in rows
+                .iter()
+                .zip(own)
+                .filter(|(row, _)| self.case.fits(**row + column))
+            {
+                let (r, c) = (
+                    self.case.reference[row + column],
+                    self.case.candidate[row + column],
+                );
                 system.add(own, c - self.first(own) * r);
             }
             system.solve()
@@ -293,7 +383,11 @@ struct System {
 
 impl System {
     fn new(unknowns: usize) -> Self {
-        Self { unknowns, matrix: [[0.0; UNKNOWNS]; UNKNOWNS], right: [0.0; UNKNOWNS] }
+        Self {
+            unknowns,
+            matrix: [[0.0; UNKNOWNS]; UNKNOWNS],
+            right: [0.0; UNKNOWNS],
+        }
     }
 
     fn add(&mut self, terms: &[f64; UNKNOWNS], value: f64) {
@@ -315,7 +409,10 @@ impl System {
         let mut used = [usize::MAX; UNKNOWNS];
         let mut done = [false; UNKNOWNS];
         for used in used.iter_mut().take(n) {
-            let Some(pivot) = (0..n).filter(|i| !done[*i]).max_by(|a, b| self.matrix[*a][*a].total_cmp(&self.matrix[*b][*b])) else {
+            let Some(pivot) = (0..n)
+                .filter(|i| !done[*i])
+                .max_by(|a, b| self.matrix[*a][*a].total_cmp(&self.matrix[*b][*b]))
+            else {
                 break;
             };
             if self.matrix[pivot][pivot] <= 1e-13 * size {
@@ -353,14 +450,19 @@ impl Dense {
     fn take_along(&mut self, vector: &[f64]) {
         for row in self.values.chunks_mut(self.columns) {
             let along: f64 = row.iter().zip(vector).map(|(a, b)| a * b).sum();
-            row.iter_mut().zip(vector).for_each(|(value, direction)| *value -= along * direction);
+            row.iter_mut()
+                .zip(vector)
+                .for_each(|(value, direction)| *value -= along * direction);
         }
     }
 
     /// Subtracts the product of rank one that takes most, found by power iteration from the largest row, and returns its column numbers.
     fn take_largest(&mut self) -> Vec<f64> {
         let size = |row: &&[f64]| row.iter().map(|value| value * value).sum::<f64>();
-        let largest = self.values.chunks(self.columns).max_by(|a, b| size(a).total_cmp(&size(b)));
+        let largest = self
+            .values
+            .chunks(self.columns)
+            .max_by(|a, b| size(a).total_cmp(&size(b)));
         let mut right: Vec<f64> = largest.map(<[f64]>::to_vec).unwrap_or_default();
         let mut left = vec![0.0; self.values.len() / self.columns];
         for _ in 0..ITERATIONS {
@@ -375,14 +477,19 @@ impl Dense {
             let energy: f64 = left.iter().map(|value| value * value).sum();
             right.fill(0.0);
             for (left, row) in left.iter().zip(self.values.chunks(self.columns)) {
-                right.iter_mut().zip(row).for_each(|(right, value)| *right += left * value);
+                right
+                    .iter_mut()
+                    .zip(row)
+                    .for_each(|(right, value)| *right += left * value);
             }
             if energy > 0.0 {
                 right.iter_mut().for_each(|value| *value /= energy);
             }
         }
         for (left, row) in left.iter().zip(self.values.chunks_mut(self.columns)) {
-            row.iter_mut().zip(&right).for_each(|(value, right)| *value -= left * right);
+            row.iter_mut()
+                .zip(&right)
+                .for_each(|(value, right)| *value -= left * right);
         }
         right
     }

@@ -24,16 +24,23 @@ impl Hypothesis for RowAffine {
     fn examine(&self, case: &Case<'_>) -> Examined {
         let mut why = "too few rows or columns".to_owned();
         for matrix in Matrix::ways(case) {
-            let Some((left, near)) = matrix.glance_beside_factors(case) else { return Err("not finite".into()) };
+            let Some((left, near)) = matrix.glance_beside_factors(case) else {
+                return Err("not finite".into());
+            };
             if left <= (2.0 * case.noise[0]).powi(2) {
                 return Err("a factor per row does".into());
             }
             let freedom = 2 * matrix.rows.len() + matrix.columns.len();
             if left > 0.9 || near < NEAR || 3 * freedom > case.reference.len() {
-                why = format!("beside a factor per row no vector is shared: the best takes {:.0} %", 100.0 * near);
+                why = format!(
+                    "beside a factor per row no vector is shared: the best takes {:.0} %",
+                    100.0 * near
+                );
                 continue;
             }
-            let Some(predicted) = matrix.predict(case, Goal::Candidate, 1) else { continue };
+            let Some(predicted) = matrix.predict(case, Goal::Candidate, 1) else {
+                continue;
+            };
             let columns = Groups::of(case.dims, &matrix.axes).said();
             let explanation = |vectors: &str, freedom: usize, predicted: Vec<f64>| Explanation {
                 kind: "row_affine",
@@ -65,7 +72,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn norms(rows: usize, columns: usize, seed: u64) -> (Vec<f64>, Vec<f64>) {
-        let weight: Vec<f64> = normal(columns, seed + 1).iter().map(|w| 1.0 + 0.2 * w).collect();
+        let weight: Vec<f64> = normal(columns, seed + 1)
+            .iter()
+            .map(|w| 1.0 + 0.2 * w)
+            .collect();
         let shifts = normal(rows, seed + 3);
         let (mut rms_norm, mut layer_norm) = (Vec::new(), Vec::new());
         for (row, shift) in normal(rows * columns, seed).chunks(columns).zip(shifts) {
@@ -82,15 +92,31 @@ mod tests {
     #[test]
     fn layer_norm_for_rms_norm_is_found_and_the_other_way_round() {
         let (rms_norm, layer_norm) = norms(40, 48, 1);
-        assert_eq!(proven(&examine_pair(&[2, 20, 48], rms_norm.clone(), layer_norm.clone())), Some("row_affine"));
-        assert_eq!(proven(&examine_pair(&[2, 20, 48], layer_norm, rms_norm)), Some("row_affine"));
+        assert_eq!(
+            proven(&examine_pair(
+                &[2, 20, 48],
+                rms_norm.clone(),
+                layer_norm.clone()
+            )),
+            Some("row_affine")
+        );
+        assert_eq!(
+            proven(&examine_pair(&[2, 20, 48], layer_norm, rms_norm)),
+            Some("row_affine")
+        );
     }
 
     #[test]
     fn norms_with_a_bias_are_found_too() {
         let (rms_norm, layer_norm) = norms(60, 48, 1);
         let bias = normal(48, 8);
-        let with = |values: Vec<f64>| -> Vec<f64> { values.iter().enumerate().map(|(flat, x)| x + 0.5 * bias[flat % 48]).collect() };
+        let with = |values: Vec<f64>| -> Vec<f64> {
+            values
+                .iter()
+                .enumerate()
+                .map(|(flat, x)| x + 0.5 * bias[flat % 48])
+                .collect()
+        };
         let found = examine_pair(&[3, 20, 48], with(layer_norm), with(rms_norm));
         assert_eq!(proven(&found), Some("row_affine"));
     }
@@ -98,10 +124,19 @@ mod tests {
     #[test]
     fn unrelated_values_and_factors_are_none() {
         let reference = normal(22 * 48, 1);
-        let scaled = reference.iter().enumerate().map(|(flat, r)| r * (1.0 + (flat / 48) as f64)).collect();
+        let scaled = reference
+            .iter()
+            .enumerate()
+            .map(|(flat, r)| r * (1.0 + (flat / 48) as f64))
+            .collect();
         for candidate in [normal(22 * 48, 2), scaled] {
             let found = examine_pair(&[22, 48], reference.clone(), candidate);
-            assert!(found.found.iter().all(|found| found.explanation.kind != "row_affine" || !found.score.proven));
+            assert!(
+                found
+                    .found
+                    .iter()
+                    .all(|found| found.explanation.kind != "row_affine" || !found.score.proven)
+            );
         }
     }
 

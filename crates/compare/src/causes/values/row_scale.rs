@@ -8,7 +8,9 @@ use super::{
     groups::Groups,
     naming::of,
 };
-use crate::causes::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, constants::short};
+use crate::causes::{
+    Case, Class, Examined, Explanation, Hypothesis, case::Predicted, constants::short,
+};
 use serde_json::json;
 
 #[derive(Debug)]
@@ -20,7 +22,11 @@ impl Hypothesis for RowScale {
     }
 
     fn examine(&self, case: &Case<'_>) -> Examined {
-        let mut found: Vec<Explanation> = shares(case).into_iter().chain(around(case)).chain(of_maps(case)).collect();
+        let mut found: Vec<Explanation> = shares(case)
+            .into_iter()
+            .chain(around(case))
+            .chain(of_maps(case))
+            .collect();
         match one_factor(case) {
             Ok(factor) => found.push(factor),
             Err(why) if found.is_empty() => return Err(why.into()),
@@ -31,9 +37,16 @@ impl Hypothesis for RowScale {
 }
 
 fn one_factor(case: &Case<'_>) -> Result<Explanation, String> {
-    let fit = Factors::fit(case, |groups| !are_channels(case, groups), "a factor per row")?;
+    let fit = Factors::fit(
+        case,
+        |groups| !are_channels(case, groups),
+        "a factor per row",
+    )?;
     if 2 * fit.changed < fit.groups.count && !fit.are_coherent() {
-        return Err(format!("only {} rows have a factor", of(fit.changed, fit.groups.count)));
+        return Err(format!(
+            "only {} rows have a factor",
+            of(fit.changed, fit.groups.count)
+        ));
     }
     Ok(explanation(case, &fit))
 }
@@ -46,12 +59,25 @@ const LEAST_TOLD: usize = 8;
 /// Rows that sum to one on one side only: the weights of the experts that were chosen, made to sum to one or not. Where a row's sum is known
 /// its factor needs no fit, however short the row is.
 fn shares(case: &Case<'_>) -> Option<Explanation> {
-    let width = *case.dims.last().filter(|width| (2..=MOST_SHARES).contains(*width))?;
+    let width = *case
+        .dims
+        .last()
+        .filter(|width| (2..=MOST_SHARES).contains(*width))?;
     let rows = case.reference.len() / width;
-    if rows * (width - 1) < LEAST_TOLD || case.reference.iter().chain(case.candidate).any(|share| !(0.0..=2.0).contains(share)) {
+    if rows * (width - 1) < LEAST_TOLD
+        || case
+            .reference
+            .iter()
+            .chain(case.candidate)
+            .any(|share| !(0.0..=2.0).contains(share))
+    {
         return None;
     }
-    let sums = |side: &[f64]| side.chunks_exact(width).map(|row| row.iter().sum::<f64>()).collect::<Vec<f64>>();
+    let sums = |side: &[f64]| {
+        side.chunks_exact(width)
+            .map(|row| row.iter().sum::<f64>())
+            .collect::<Vec<f64>>()
+    };
     let (reference, candidate) = (sums(case.reference), sums(case.candidate));
     let near_one = |sum: &f64| (sum - 1.0).abs() <= 2.0 * case.noise[3];
     let whole = [&reference, &candidate].map(|sums| sums.iter().all(near_one));
@@ -64,10 +90,22 @@ fn shares(case: &Case<'_>) -> Option<Explanation> {
     if reference.iter().any(|sum| *sum <= 0.0) {
         return None;
     }
-    let factors: Vec<f64> = candidate.iter().zip(&reference).map(|(c, r)| c / r).collect();
-    let predicted = case.reference.iter().enumerate().map(|(flat, r)| r * factors[flat / width]).collect();
+    let factors: Vec<f64> = candidate
+        .iter()
+        .zip(&reference)
+        .map(|(c, r)| c / r)
+        .collect();
+    let predicted = case
+        .reference
+        .iter()
+        .enumerate()
+        .map(|(flat, r)| r * factors[flat / width])
+        .collect();
     let other = if whole[0] { &candidate } else { &reference };
-    let (least, most) = (other.iter().copied().fold(f64::INFINITY, f64::min), other.iter().copied().fold(0.0, f64::max));
+    let (least, most) = (
+        other.iter().copied().fold(f64::INFINITY, f64::min),
+        other.iter().copied().fold(0.0, f64::max),
+    );
     Some(Explanation {
         kind: "row_scale",
         text: format!(
@@ -110,12 +148,19 @@ fn is_changed(case: &Case<'_>, factor: f64) -> bool {
 fn settle(case: &Case<'_>, width: usize, rows: &[usize]) -> Option<Settled> {
     let both = |row: usize| {
         let members = row * width..(row + 1) * width;
-        (members.clone(), &case.reference[members.clone()], &case.candidate[members])
+        (
+            members.clone(),
+            &case.reference[members.clone()],
+            &case.candidate[members],
+        )
     };
     // The mean row is near the vector where what is scaled has no mean.
     let mut vector = vec![0.0; width];
     for row in rows {
-        vector.iter_mut().zip(both(*row).1).for_each(|(sum, r)| *sum += r / rows.len() as f64);
+        vector
+            .iter_mut()
+            .zip(both(*row).1)
+            .for_each(|(sum, r)| *sum += r / rows.len() as f64);
     }
     let mut factors = vec![1.0; rows.len()];
     let (mut before, mut difference) = (f64::INFINITY, 0.0);
@@ -123,7 +168,12 @@ fn settle(case: &Case<'_>, width: usize, rows: &[usize]) -> Option<Settled> {
         for (row, factor) in rows.iter().zip(&mut factors) {
             let (members, reference, candidate) = both(*row);
             let (mut xy, mut xx) = (0.0, 0.0);
-            for (((_, r), c), b) in members.zip(reference).zip(candidate).zip(&vector).filter(|(((flat, _), _), _)| case.fits(*flat)) {
+            for (((_, r), c), b) in members
+                .zip(reference)
+                .zip(candidate)
+                .zip(&vector)
+                .filter(|(((flat, _), _), _)| case.fits(*flat))
+            {
                 xy += (r - b) * (c - b);
                 xx += (r - b) * (r - b);
                 if step == 0 {
@@ -133,7 +183,13 @@ fn settle(case: &Case<'_>, width: usize, rows: &[usize]) -> Option<Settled> {
             *factor = if xx > 0.0 { xy / xx } else { 1.0 };
         }
         // A few rows are a place: a row that agrees has the factor 1 around any vector.
-        if step == 0 && 2 * factors.iter().filter(|factor| is_changed(case, **factor)).count() < rows.len() {
+        if step == 0
+            && 2 * factors
+                .iter()
+                .filter(|factor| is_changed(case, **factor))
+                .count()
+                < rows.len()
+        {
             return None;
         }
         let mut left = 0.0;
@@ -156,7 +212,11 @@ fn settle(case: &Case<'_>, width: usize, rows: &[usize]) -> Option<Settled> {
             break;
         }
     }
-    Some(Settled { factors, vector, left: before / difference })
+    Some(Settled {
+        factors,
+        vector,
+        left: before / difference,
+    })
 }
 
 /// A factor per row of what is beyond one vector: `c - b = s (r - b)`. Another epsilon in a norm that has a bias `b`, which is added behind the factor.
@@ -169,24 +229,51 @@ fn around(case: &Case<'_>) -> Option<Explanation> {
     }
     if case.reference.len() > LARGE {
         // On few rows a fit only leaves less.
-        let some: Vec<usize> = (0..rows).step_by((rows / (SOME_VALUES / width).max(SOME_ROWS)).max(1)).collect();
+        let some: Vec<usize> = (0..rows)
+            .step_by((rows / (SOME_VALUES / width).max(SOME_ROWS)).max(1))
+            .collect();
         settle(case, width, &some).filter(|some| some.left <= 1.0 - crate::causes::WORTH_SAYING)?;
     }
-    let Settled { factors, vector, .. } = settle(case, width, &(0..rows).collect::<Vec<usize>>())?;
+    let Settled {
+        factors, vector, ..
+    } = settle(case, width, &(0..rows).collect::<Vec<usize>>())?;
     let predicted: Vec<f64> = (case.reference.iter().enumerate())
-        .map(|(flat, r)| factors[flat / width] * r + (1.0 - factors[flat / width]) * vector[flat % width])
+        .map(|(flat, r)| {
+            factors[flat / width] * r + (1.0 - factors[flat / width]) * vector[flat % width]
+        })
         .collect();
-    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
-    let scaled = square(&mut case.reference.iter().enumerate().map(|(flat, r)| (factors[flat / width] - 1.0) * r));
-    let added = square(&mut (0..case.reference.len()).map(|flat| (1.0 - factors[flat / width]) * vector[flat % width]));
+    let square =
+        |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
+    let scaled = square(
+        &mut case
+            .reference
+            .iter()
+            .enumerate()
+            .map(|(flat, r)| (factors[flat / width] - 1.0) * r),
+    );
+    let added = square(
+        &mut (0..case.reference.len())
+            .map(|flat| (1.0 - factors[flat / width]) * vector[flat % width]),
+    );
     let size = square(&mut case.reference.iter().copied()) / case.reference.len() as f64;
-    let large = square(&mut vector.iter().copied()) / width as f64 > LARGEST_VECTOR * LARGEST_VECTOR * size;
-    let (least, most) = (factors.iter().copied().fold(f64::INFINITY, f64::min), factors.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+    let large =
+        square(&mut vector.iter().copied()) / width as f64 > LARGEST_VECTOR * LARGEST_VECTOR * size;
+    let (least, most) = (
+        factors.iter().copied().fold(f64::INFINITY, f64::min),
+        factors.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+    );
     // Many rows that are zero, or that have one factor, are a place too: a head. An epsilon leaves something, and of each row as much as it is large.
-    let others = || factors.iter().copied().filter(|factor| is_changed(case, *factor));
+    let others = || {
+        factors
+            .iter()
+            .copied()
+            .filter(|factor| is_changed(case, *factor))
+    };
     let apart = others().fold(f64::NEG_INFINITY, f64::max) - others().fold(f64::INFINITY, f64::min);
-    let is_place = 2 * others().count() < rows || least < LEAST_FACTOR || apart <= 2.0 * case.noise[0];
-    if large || scaled < LEAST_OF_FACTORS * added || most - least <= 2.0 * case.noise[0] || is_place {
+    let is_place =
+        2 * others().count() < rows || least < LEAST_FACTOR || apart <= 2.0 * case.noise[0];
+    if large || scaled < LEAST_OF_FACTORS * added || most - least <= 2.0 * case.noise[0] || is_place
+    {
         return None;
     }
     Some(Explanation {
@@ -211,7 +298,9 @@ const LEFT: f64 = 0.1;
 /// A factor and a number for every map of every image: a norm over groups of maps with another epsilon or other statistics, behind which each map has
 /// its weight and bias.
 fn of_maps(case: &Case<'_>) -> Option<Explanation> {
-    let [images, maps, height, width] = *case.dims else { return None };
+    let [images, maps, height, width] = *case.dims else {
+        return None;
+    };
     let (rows, places) = (images * maps, height * width);
     if images < 2 || maps < 2 || height < 2 || places < LEAST_PLACES || !case.is_finite() {
         return None;
@@ -234,10 +323,23 @@ fn of_maps(case: &Case<'_>) -> Option<Explanation> {
         members.for_each(|flat| predicted[flat] = factor * predicted[flat] + number);
         factors.push(factor);
     }
-    let square = |other: &[f64]| other.iter().zip(case.candidate).map(|(p, c)| (c - p) * (c - p)).sum::<f64>();
-    let (least, most) = (factors.iter().copied().fold(f64::INFINITY, f64::min), factors.iter().copied().fold(f64::NEG_INFINITY, f64::max));
-    let changed = factors.iter().filter(|factor| (*factor - 1.0).abs() > 2.0 * case.noise[2]).count();
-    if square(&predicted) > LEFT * square(case.reference) || 4 * changed < 3 * rows || least <= 0.0 {
+    let square = |other: &[f64]| {
+        other
+            .iter()
+            .zip(case.candidate)
+            .map(|(p, c)| (c - p) * (c - p))
+            .sum::<f64>()
+    };
+    let (least, most) = (
+        factors.iter().copied().fold(f64::INFINITY, f64::min),
+        factors.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+    );
+    let changed = factors
+        .iter()
+        .filter(|factor| (*factor - 1.0).abs() > 2.0 * case.noise[2])
+        .count();
+    if square(&predicted) > LEFT * square(case.reference) || 4 * changed < 3 * rows || least <= 0.0
+    {
         return None;
     }
     Some(Explanation {
@@ -273,7 +375,11 @@ fn explanation(case: &Case<'_>, fit: &Factors) -> Explanation {
     };
     Explanation {
         kind: "row_scale",
-        text: format!("candidate = reference x one factor per row ({said}, {} to {}){meaning}", short(range[0]), short(range[2])),
+        text: format!(
+            "candidate = reference x one factor per row ({said}, {} to {}){meaning}",
+            short(range[0]),
+            short(range[2])
+        ),
         details: json!({
             "axes": axes, "factors": range, "changed": fit.changed,
             "epsilons": epsilons.as_ref().map(|found| [found.reference, found.candidate]),
@@ -287,7 +393,11 @@ fn explanation(case: &Case<'_>, fit: &Factors) -> Explanation {
 
 /// `1e-6`, as people write it.
 fn epsilon(value: f64) -> String {
-    if value == 0.0 { "0".to_owned() } else { format!("{value:e}") }
+    if value == 0.0 {
+        "0".to_owned()
+    } else {
+        format!("{value:e}")
+    }
 }
 
 /// The epsilons that make the factors from a recorded input.
@@ -298,7 +408,9 @@ struct Epsilons {
 }
 
 /// What people write. None is another by rounding.
-const USUAL: [f64; 13] = [0.0, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 5e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1];
+const USUAL: [f64; 13] = [
+    0.0, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 5e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1,
+];
 /// Inputs looked at, nearest first.
 const INPUTS: usize = 6;
 /// How much of the factors' distance from 1 may be left.
@@ -306,16 +418,32 @@ const RESEMBLANCE: f64 = 0.05;
 
 fn epsilons(case: &Case<'_>, fit: &Factors) -> Option<Epsilons> {
     let entries = case.scene.entries();
-    let same = |at: &usize| !entries[*at].parameter && entries[*at].dims.iter().product::<usize>() == case.reference.len();
+    let same = |at: &usize| {
+        !entries[*at].parameter
+            && entries[*at].dims.iter().product::<usize>() == case.reference.len()
+    };
     let mut best: Option<(f64, Epsilons)> = None;
     for at in (0..case.pair).rev().filter(same).take(INPUTS) {
-        let Some(loaded) = case.scene.load(at).filter(|loaded| loaded.reference.len() == case.reference.len()) else { continue };
+        let Some(loaded) = case
+            .scene
+            .load(at)
+            .filter(|loaded| loaded.reference.len() == case.reference.len())
+        else {
+            continue;
+        };
         for centred in [false, true] {
             let squares = mean_squares(&fit.groups, &loaded.reference, centred);
             if let Some((left, [reference, candidate])) = closest(&fit.factors, &squares)
                 && best.as_ref().is_none_or(|(least, _)| left < *least)
             {
-                best = Some((left, Epsilons { input: entries[at].name.clone(), reference, candidate }));
+                best = Some((
+                    left,
+                    Epsilons {
+                        input: entries[at].name.clone(),
+                        reference,
+                        candidate,
+                    },
+                ));
             }
         }
     }
@@ -324,12 +452,22 @@ fn epsilons(case: &Case<'_>, fit: &Factors) -> Option<Epsilons> {
 
 /// The usual epsilons of reference and candidate that come closest to the factors, if close enough, and the share they leave.
 fn closest(factors: &[f64], squares: &[f64]) -> Option<(f64, [f64; 2])> {
-    let whole: f64 = factors.iter().map(|factor| (factor - 1.0) * (factor - 1.0)).sum();
+    let whole: f64 = factors
+        .iter()
+        .map(|factor| (factor - 1.0) * (factor - 1.0))
+        .sum();
     let mut best = (RESEMBLANCE * RESEMBLANCE * whole, None);
     for reference in USUAL {
-        for candidate in USUAL.into_iter().filter(|candidate| *candidate != reference) {
+        for candidate in USUAL
+            .into_iter()
+            .filter(|candidate| *candidate != reference)
+        {
             let factor = |square: f64| ((square + reference) / (square + candidate)).sqrt();
-            let left: f64 = factors.iter().zip(squares).map(|(found, square)| (found - factor(*square)).powi(2)).sum();
+            let left: f64 = factors
+                .iter()
+                .zip(squares)
+                .map(|(found, square)| (found - factor(*square)).powi(2))
+                .sum();
             if left < best.0 {
                 best = (left, Some([reference, candidate]));
             }
@@ -345,32 +483,66 @@ fn mean_squares(groups: &Groups, values: &[f64], centred: bool) -> Vec<f64> {
         squares[group] += values[flat] * values[flat];
     });
     let size = groups.size as f64;
-    squares.iter().zip(&sums).map(|(square, sum)| square / size - if centred { (sum / size).powi(2) } else { 0.0 }).collect()
+    squares
+        .iter()
+        .zip(&sums)
+        .map(|(square, sum)| square / size - if centred { (sum / size).powi(2) } else { 0.0 })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use crate::causes::array::energy;
-    use crate::causes::testing::{Recorded, examine_in, examine_noisy, examine_pair, normal, proven};
+    use crate::causes::testing::{
+        Recorded, examine_in, examine_noisy, examine_pair, normal, proven,
+    };
     use proptest::prelude::*;
 
     fn norm(row: &[f64], epsilon: f64) -> Vec<f64> {
-        row.iter().map(|x| x / (energy(row) / row.len() as f64 + epsilon).sqrt()).collect()
+        row.iter()
+            .map(|x| x / (energy(row) / row.len() as f64 + epsilon).sqrt())
+            .collect()
     }
 
     #[test]
     fn the_epsilons_of_a_norm_are_told_from_its_input() {
-        let hidden: Vec<f64> = normal(22 * 48, 1).iter().enumerate().map(|(at, x)| x * 0.01 * (1.0 + (at / 48) as f64)).collect();
-        let with = |epsilon: f64| hidden.chunks(48).flat_map(|row| norm(row, epsilon)).collect::<Vec<f64>>();
+        let hidden: Vec<f64> = normal(22 * 48, 1)
+            .iter()
+            .enumerate()
+            .map(|(at, x)| x * 0.01 * (1.0 + (at / 48) as f64))
+            .collect();
+        let with = |epsilon: f64| {
+            hidden
+                .chunks(48)
+                .flat_map(|row| norm(row, epsilon))
+                .collect::<Vec<f64>>()
+        };
         let run = [
-            Recorded { name: "hidden", dims: vec![2, 11, 48], reference: hidden.clone(), candidate: hidden.clone() },
-            Recorded { name: "norm", dims: vec![2, 11, 48], reference: with(1e-6), candidate: with(1e-5) },
+            Recorded {
+                name: "hidden",
+                dims: vec![2, 11, 48],
+                reference: hidden.clone(),
+                candidate: hidden.clone(),
+            },
+            Recorded {
+                name: "norm",
+                dims: vec![2, 11, 48],
+                reference: with(1e-6),
+                candidate: with(1e-5),
+            },
         ];
         let best = &examine_in(&run, "norm").0.found[0];
         assert!(best.score.proven);
         assert_eq!(best.explanation.kind, "row_scale");
-        assert_eq!(best.explanation.details["epsilons"], serde_json::json!([1e-6, 1e-5]));
-        assert!(best.explanation.text.ends_with("a norm of `hidden` with epsilon 1e-5 where the reference has 1e-6"));
+        assert_eq!(
+            best.explanation.details["epsilons"],
+            serde_json::json!([1e-6, 1e-5])
+        );
+        assert!(
+            best.explanation
+                .text
+                .ends_with("a norm of `hidden` with epsilon 1e-5 where the reference has 1e-6")
+        );
     }
 
     #[test]
@@ -381,17 +553,43 @@ mod tests {
             let mut powers: Vec<f64> = row.iter().map(|score| score.exp()).collect();
             let all: f64 = powers.iter().sum();
             powers.sort_by(|a, b| b.total_cmp(a));
-            reference.extend(powers[..2].iter().map(|power| power / (powers[0] + powers[1])));
+            reference.extend(
+                powers[..2]
+                    .iter()
+                    .map(|power| power / (powers[0] + powers[1])),
+            );
             candidate.extend(powers[..2].iter().map(|power| power / all));
         }
         let found = examine_pair(&[2, 12, 2], reference.clone(), candidate.clone());
         assert_eq!(proven(&found), Some("row_scale"));
-        assert!(found.found[0].explanation.text.contains("not made to sum to 1"));
-        assert_eq!(proven(&examine_noisy(&[2, 12, 2], reference.clone(), candidate.clone())), Some("row_scale"));
-        assert_eq!(proven(&examine_pair(&[2, 12, 2], candidate, reference.clone())), Some("row_scale"));
+        assert!(
+            found.found[0]
+                .explanation
+                .text
+                .contains("not made to sum to 1")
+        );
+        assert_eq!(
+            proven(&examine_noisy(
+                &[2, 12, 2],
+                reference.clone(),
+                candidate.clone()
+            )),
+            Some("row_scale")
+        );
+        assert_eq!(
+            proven(&examine_pair(&[2, 12, 2], candidate, reference.clone())),
+            Some("row_scale")
+        );
         // Other weights that do not sum to one either are not the same ones unscaled.
-        let other: Vec<f64> = reference.iter().zip(normal(48, 9)).map(|(r, n)| 0.7 * (r + 0.1 * n).clamp(0.0, 1.0)).collect();
-        assert_ne!(proven(&examine_pair(&[2, 12, 2], reference, other)), Some("row_scale"));
+        let other: Vec<f64> = reference
+            .iter()
+            .zip(normal(48, 9))
+            .map(|(r, n)| 0.7 * (r + 0.1 * n).clamp(0.0, 1.0))
+            .collect();
+        assert_ne!(
+            proven(&examine_pair(&[2, 12, 2], reference, other)),
+            Some("row_scale")
+        );
     }
 
     #[test]
@@ -399,27 +597,45 @@ mod tests {
         // Also where some rows are tried first.
         for rows in [40, super::LARGE / 32 + 1] {
             let (weight, bias) = (normal(32, 4), normal(32, 5));
-            let hidden: Vec<f64> = normal(rows * 32, 1).iter().enumerate().map(|(at, x)| x * 0.2 * (1.0 + (at / 32 % 7) as f64)).collect();
+            let hidden: Vec<f64> = normal(rows * 32, 1)
+                .iter()
+                .enumerate()
+                .map(|(at, x)| x * 0.2 * (1.0 + (at / 32 % 7) as f64))
+                .collect();
             let with = |epsilon: f64| -> Vec<f64> {
                 let normed = hidden.chunks(32).flat_map(|row| {
                     let mean = row.iter().sum::<f64>() / 32.0;
                     norm(&row.iter().map(|x| x - mean).collect::<Vec<_>>(), epsilon)
                 });
-                normed.enumerate().map(|(flat, x)| (1.0 + 0.2 * weight[flat % 32]) * x + 0.4 * bias[flat % 32]).collect()
+                normed
+                    .enumerate()
+                    .map(|(flat, x)| (1.0 + 0.2 * weight[flat % 32]) * x + 0.4 * bias[flat % 32])
+                    .collect()
             };
             let found = examine_pair(&[rows, 32], with(1e-5), with(0.1));
             assert_eq!(proven(&found), Some("row_scale"), "{rows} rows");
             // A vector added is none.
-            let moved = with(1e-5).iter().enumerate().map(|(flat, x)| x + bias[flat % 32]).collect();
-            assert_eq!(proven(&examine_pair(&[rows, 32], with(1e-5), moved)), Some("offset"), "{rows} rows");
+            let moved = with(1e-5)
+                .iter()
+                .enumerate()
+                .map(|(flat, x)| x + bias[flat % 32])
+                .collect();
+            assert_eq!(
+                proven(&examine_pair(&[rows, 32], with(1e-5), moved)),
+                Some("offset"),
+                "{rows} rows"
+            );
         }
     }
 
     #[test]
     fn the_epsilon_of_a_group_norm_is_a_factor_per_map() {
         let (images, maps, places) = (2, 8, 36);
-        let hidden: Vec<f64> =
-            normal(images * maps * places, 1).iter().enumerate().map(|(at, x)| x * (0.2 + 0.1 * (at / 144) as f64)).collect();
+        let hidden: Vec<f64> = normal(images * maps * places, 1)
+            .iter()
+            .enumerate()
+            .map(|(at, x)| x * (0.2 + 0.1 * (at / 144) as f64))
+            .collect();
         let (weight, bias) = (normal(maps, 2), normal(maps, 3));
         // Groups of four maps.
         let with = |epsilon: f64| -> Vec<f64> {
@@ -427,24 +643,48 @@ mod tests {
                 let mean = group.iter().sum::<f64>() / group.len() as f64;
                 norm(&group.iter().map(|x| x - mean).collect::<Vec<_>>(), epsilon)
             });
-            normed.enumerate().map(|(at, x)| (1.0 + 0.3 * weight[at / places % maps]) * x + bias[at / places % maps]).collect()
+            normed
+                .enumerate()
+                .map(|(at, x)| {
+                    (1.0 + 0.3 * weight[at / places % maps]) * x + bias[at / places % maps]
+                })
+                .collect()
         };
-        assert_eq!(proven(&examine_pair(&[2, 8, 6, 6], with(1e-6), with(0.05))), Some("row_scale"));
+        assert_eq!(
+            proven(&examine_pair(&[2, 8, 6, 6], with(1e-6), with(0.05))),
+            Some("row_scale")
+        );
     }
 
     #[test]
     fn one_of_two_heads_that_is_zero_is_a_place_and_no_row_scale() {
         let reference = normal(3 * 2 * 13 * 24, 1);
-        let zeroed = reference.iter().enumerate().map(|(at, r)| if at / (13 * 24) % 2 == 1 { 0.0 } else { *r }).collect();
-        assert_eq!(proven(&examine_pair(&[3, 2, 13, 24], reference, zeroed)), Some("localized"));
+        let zeroed = reference
+            .iter()
+            .enumerate()
+            .map(|(at, r)| if at / (13 * 24) % 2 == 1 { 0.0 } else { *r })
+            .collect();
+        assert_eq!(
+            proven(&examine_pair(&[3, 2, 13, 24], reference, zeroed)),
+            Some("localized")
+        );
     }
 
     #[test]
     fn one_row_with_a_factor_is_a_place_and_no_row_scale() {
         let reference = normal(22 * 48, 1);
-        let candidate = reference.iter().enumerate().map(|(at, r)| if at / 48 == 3 { 1.5 * r } else { *r }).collect();
+        let candidate = reference
+            .iter()
+            .enumerate()
+            .map(|(at, r)| if at / 48 == 3 { 1.5 * r } else { *r })
+            .collect();
         let found = examine_pair(&[22, 48], reference, candidate);
-        assert!(found.found.iter().all(|found| found.explanation.kind != "row_scale"));
+        assert!(
+            found
+                .found
+                .iter()
+                .all(|found| found.explanation.kind != "row_scale")
+        );
     }
 
     #[test]
@@ -454,11 +694,22 @@ mod tests {
         for (row, scores) in normal(64 * 8, 5).chunks(8).enumerate() {
             let seen: Vec<f64> = scores[..=row % 8].iter().map(|score| score.exp()).collect();
             let sum: f64 = seen.iter().sum();
-            let one = |total: f64| (0..8).map(move |key| if key <= row % 8 { scores[key].exp() / total } else { 0.0 });
+            let one = |total: f64| {
+                (0..8).map(move |key| {
+                    if key <= row % 8 {
+                        scores[key].exp() / total
+                    } else {
+                        0.0
+                    }
+                })
+            };
             reference.extend(one(sum));
             candidate.extend(one(sum + 0.5f64.exp()));
         }
-        assert_eq!(proven(&examine_pair(&[8, 8, 8], reference, candidate)), Some("row_scale"));
+        assert_eq!(
+            proven(&examine_pair(&[8, 8, 8], reference, candidate)),
+            Some("row_scale")
+        );
     }
 
     proptest! {

@@ -6,7 +6,8 @@ use crate::causes::{Case, array::rms, case::splitmix};
 /// a hashed place in it, so that no axis of the tensor meets the stride of the sample.
 pub(super) fn sample(case: &Case<'_>, most: usize) -> Vec<usize> {
     let count = case.reference.len();
-    let finite = |flat: &usize| case.reference[*flat].is_finite() && case.candidate[*flat].is_finite();
+    let finite =
+        |flat: &usize| case.reference[*flat].is_finite() && case.candidate[*flat].is_finite();
     spread(count, most).filter(finite).collect()
 }
 
@@ -36,7 +37,10 @@ pub(super) struct Near {
 
 impl Near {
     pub(super) fn of(case: &Case<'_>) -> Self {
-        Self { relative: 2.0 * case.noise[3], typical: rms(case.reference) }
+        Self {
+            relative: 2.0 * case.noise[3],
+            typical: rms(case.reference),
+        }
     }
 
     pub(super) fn allowed(self, predicted: f64) -> f64 {
@@ -77,6 +81,12 @@ mod tests {
         assert_eq!(some.len(), 1000);
         assert!(some.windows(2).all(|pair| pair[0] < pair[1]) && some[999] < 1_000_003);
         // Not one column of a matrix of 1000 columns.
-        assert!(some.iter().map(|flat| flat % 1000).collect::<std::collections::HashSet<_>>().len() > 300);
+        assert!(
+            some.iter()
+                .map(|flat| flat % 1000)
+                .collect::<std::collections::HashSet<_>>()
+                .len()
+                > 300
+        );
     }
 }

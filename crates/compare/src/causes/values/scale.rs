@@ -41,7 +41,9 @@ impl Hypothesis for Scale {
         }
         let whole = of_all(case);
         let flats = sample(case, SAMPLE);
-        let all = whole.as_ref().map_or(0.0, |fit| promise(case, &flats, |flat| case.reference[flat] * fit.factor));
+        let all = whole.as_ref().map_or(0.0, |fit| {
+            promise(case, &flats, |flat| case.reference[flat] * fit.factor)
+        });
         // Where something else happened to some values as well (outliers, clipping), most still tell the factor.
         let most = (all < 0.999).then(|| of_most(case, &flats)).flatten();
         let with_number = (all < 0.999).then(|| affine(case)).flatten();
@@ -50,10 +52,14 @@ impl Hypothesis for Scale {
             (Ok(whole), None) => Ok(whole),
             (Err(why), None) => Err(why),
         };
-        let alone = alone.and_then(|fit| match (fit.factor - 1.0).abs() < case.noise[0].max(f64::EPSILON) {
-            true => Err("the best factor is 1"),
-            false if case.reference.len() == 1 && !is_chosen(case, fit) => Err("one number is a multiple of every other"),
-            false => Ok(explanation(case, fit)),
+        let alone = alone.and_then(|fit| {
+            match (fit.factor - 1.0).abs() < case.noise[0].max(f64::EPSILON) {
+                true => Err("the best factor is 1"),
+                false if case.reference.len() == 1 && !is_chosen(case, fit) => {
+                    Err("one number is a multiple of every other")
+                }
+                false => Ok(explanation(case, fit)),
+            }
         });
         match (alone, with_number) {
             (Err(why), None) => Err(why.into()),
@@ -103,7 +109,9 @@ fn affine(case: &Case<'_>) -> Option<Explanation> {
     for (flat, (r, c)) in case.reference.iter().zip(case.candidate).enumerate() {
         if fits(case, flat) && r.is_finite() && c.is_finite() {
             n += 1.0;
-            sums.iter_mut().zip([*r, *c, r * r, r * c]).for_each(|(sum, one)| *sum += one);
+            sums.iter_mut()
+                .zip([*r, *c, r * r, r * c])
+                .for_each(|(sum, one)| *sum += one);
         }
     }
     let [r, c, rr, rc] = sums;
@@ -152,25 +160,43 @@ fn of_all(case: &Case<'_>) -> Result<Fit, &'static str> {
         return Err("the reference is zero");
     }
     if cc == 0.0 {
-        return Ok(Fit { factor: 0.0, error: 0.0, of: None });
+        return Ok(Fit {
+            factor: 0.0,
+            error: 0.0,
+            of: None,
+        });
     }
     let correlation = rc * rc / rr / cc;
     if correlation < LEAST_CORRELATION {
         return Err("the values do not follow the reference's");
     }
     let error = ((1.0 - correlation).max(0.0) / count as f64).sqrt();
-    Ok(Fit { factor: (cc / rr).sqrt() * rc.signum(), error: 3.0 * error, of: None })
+    Ok(Fit {
+        factor: (cc / rr).sqrt() * rc.signum(),
+        error: 3.0 * error,
+        of: None,
+    })
 }
 
 /// The factor that more than half of the values agree on at the noise, unless it is 1.
 fn of_most(case: &Case<'_>, flats: &[usize]) -> Option<Fit> {
-    let mut sizes: Vec<f64> = flats.iter().map(|flat| case.reference[*flat].abs()).collect();
+    let mut sizes: Vec<f64> = flats
+        .iter()
+        .map(|flat| case.reference[*flat].abs())
+        .collect();
     let typical = median(&mut sizes);
-    let large: Vec<usize> = flats.iter().copied().filter(|flat| fits(case, *flat) && case.reference[*flat].abs() >= typical).collect();
+    let large: Vec<usize> = flats
+        .iter()
+        .copied()
+        .filter(|flat| fits(case, *flat) && case.reference[*flat].abs() >= typical)
+        .collect();
     if large.len() < LEAST_VALUES || typical == 0.0 {
         return None;
     }
-    let mut ratios: Vec<f64> = large.iter().map(|flat| case.candidate[*flat] / case.reference[*flat]).collect();
+    let mut ratios: Vec<f64> = large
+        .iter()
+        .map(|flat| case.candidate[*flat] / case.reference[*flat])
+        .collect();
     let factor = median(&mut ratios);
     if factor == 0.0 || (factor - 1.0).abs() < 2.0 * case.noise[0] {
         return None;
@@ -178,10 +204,15 @@ fn of_most(case: &Case<'_>, flats: &[usize]) -> Option<Fit> {
     let near = Near::of(case);
     let agrees = |flat: &&usize| {
         let predicted = case.reference[**flat] * factor;
-        (predicted - case.candidate[**flat]).abs() <= near.allowed(predicted) * factor.abs().max(1.0)
+        (predicted - case.candidate[**flat]).abs()
+            <= near.allowed(predicted) * factor.abs().max(1.0)
     };
     let share = flats.iter().filter(agrees).count() as f64 / flats.len() as f64;
-    (share > 0.5).then(|| Fit { factor, error: case.noise[3] / (large.len() as f64).sqrt(), of: (share < 0.999).then_some(share) })
+    (share > 0.5).then(|| Fit {
+        factor,
+        error: case.noise[3] / (large.len() as f64).sqrt(),
+        of: (share < 0.999).then_some(share),
+    })
 }
 
 const LEAST_VALUES: usize = 16;
@@ -195,12 +226,24 @@ mod tests {
         for dims in [&[2, 3, 8, 8][..], &[1, 6, 64], &[384]] {
             let found = examine_pair(dims, reference.clone(), candidate.clone());
             assert_eq!(proven(&found), Some("scale"));
-            assert!((found.found[0].explanation.details["offset"].as_f64().unwrap() - 1.0).abs() < 1e-6);
-            assert_eq!(proven(&examine_noisy(dims, reference.clone(), candidate.clone())), Some("scale"));
+            assert!(
+                (found.found[0].explanation.details["offset"]
+                    .as_f64()
+                    .unwrap()
+                    - 1.0)
+                    .abs()
+                    < 1e-6
+            );
+            assert_eq!(
+                proven(&examine_noisy(dims, reference.clone(), candidate.clone())),
+                Some("scale")
+            );
         }
     }
 
-    use crate::causes::testing::{Recorded, examine_each, examine_noisy, examine_pair, normal, proven};
+    use crate::causes::testing::{
+        Recorded, examine_each, examine_noisy, examine_pair, normal, proven,
+    };
     use proptest::prelude::*;
     use twinscope_tensor::DType;
 
@@ -213,9 +256,16 @@ mod tests {
             candidate: candidate.to_vec(),
         };
         let logits = normal(48, 1);
-        let decoded = [(DType::F32, one("logits", &[1, 48], &logits, &logits)), (DType::I64, one("token", &[1, 1], &[47.0], &[46.0]))];
+        let decoded = [
+            (DType::F32, one("logits", &[1, 48], &logits, &logits)),
+            (DType::I64, one("token", &[1, 1], &[47.0], &[46.0])),
+        ];
         assert_eq!(proven(&examine_each(&decoded, "token")), None);
-        assert_eq!(proven(&examine_pair(&[1], vec![0.25], vec![8.0])), Some("scale"), "a loss summed for averaged");
+        assert_eq!(
+            proven(&examine_pair(&[1], vec![0.25], vec![8.0])),
+            Some("scale"),
+            "a loss summed for averaged"
+        );
     }
 
     #[test]
@@ -224,14 +274,20 @@ mod tests {
         let candidate = reference.iter().map(|r| r * 48f64.sqrt()).collect();
         let found = examine_pair(&[10, 48], reference, candidate);
         assert_eq!(proven(&found), Some("scale"));
-        assert_eq!(found.found[0].explanation.text, "candidate = reference x 6.9282, which is sqrt(48)");
+        assert_eq!(
+            found.found[0].explanation.text,
+            "candidate = reference x 6.9282, which is sqrt(48)"
+        );
     }
 
     #[test]
     fn a_flipped_sign_has_its_own_kind() {
         let reference = normal(64, 2);
         let candidate = reference.iter().map(|r| -r).collect();
-        assert_eq!(proven(&examine_pair(&[8, 8], reference, candidate)), Some("negated"));
+        assert_eq!(
+            proven(&examine_pair(&[8, 8], reference, candidate)),
+            Some("negated")
+        );
     }
 
     #[test]
@@ -248,20 +304,39 @@ mod tests {
             candidate[at * 23] = 1000.0;
         }
         let found = examine_pair(&[10, 48], reference, candidate);
-        let scale = found.attempts.iter().find(|attempt| attempt.kind == Some("scale")).unwrap();
-        assert!(scale.text.starts_with("candidate = reference x 0.5, which is 2^-1, in 9") && !scale.proven, "{}", scale.text);
+        let scale = found
+            .attempts
+            .iter()
+            .find(|attempt| attempt.kind == Some("scale"))
+            .unwrap();
+        assert!(
+            scale
+                .text
+                .starts_with("candidate = reference x 0.5, which is 2^-1, in 9")
+                && !scale.proven,
+            "{}",
+            scale.text
+        );
     }
 
     #[test]
     fn unrelated_values_are_no_scale() {
         let found = examine_pair(&[10, 48], normal(480, 1), normal(480, 2));
-        assert!(found.found.iter().all(|found| found.explanation.kind != "scale" || !found.score.proven));
+        assert!(
+            found
+                .found
+                .iter()
+                .all(|found| found.explanation.kind != "scale" || !found.score.proven)
+        );
     }
 
     #[test]
     fn one_number_is_a_multiple_of_every_other() {
         let of_one = |candidate: f64| proven(&examine_pair(&[1], vec![1.5], vec![candidate]));
-        assert_eq!((of_one(1.7123), of_one(-1.5), of_one(3.0)), (None, Some("negated"), Some("scale")));
+        assert_eq!(
+            (of_one(1.7123), of_one(-1.5), of_one(3.0)),
+            (None, Some("negated"), Some("scale"))
+        );
     }
 
     proptest! {

@@ -30,7 +30,10 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    pub(super) const EMPTY: Chain = Chain { first: NIL, last: NIL };
+    pub(super) const EMPTY: Chain = Chain {
+        first: NIL,
+        last: NIL,
+    };
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,10 +135,18 @@ impl Graph {
 
     pub(super) fn span(&mut self, start: usize, len: usize) -> Span {
         match u32::try_from(len) {
-            Ok(len) if len != u32::MAX => Span { low: start as u32, high: (start as u64 >> 32) as u32, len },
+            Ok(len) if len != u32::MAX => Span {
+                low: start as u32,
+                high: (start as u64 >> 32) as u32,
+                len,
+            },
             _ => {
                 self.wide.push((start as u64, len as u64));
-                Span { low: self.wide.len() as u32 - 1, high: 0, len: u32::MAX }
+                Span {
+                    low: self.wide.len() as u32 - 1,
+                    high: 0,
+                    len: u32::MAX,
+                }
             }
         }
     }
@@ -143,7 +154,10 @@ impl Graph {
     pub(super) fn tuple(&mut self, items: &[Id]) -> Id {
         let start = self.items.len() as u32;
         self.items.extend_from_slice(items);
-        self.push(Node::Tuple { start, len: items.len() as u32 })
+        self.push(Node::Tuple {
+            start,
+            len: items.len() as u32,
+        })
     }
 
     pub(super) fn global(&mut self, name: String) -> Id {
@@ -175,12 +189,22 @@ impl Graph {
             }
         }
         let run = self.runs.len() as u32;
-        self.runs.push(Run { start, len: items.len() as u32, next: NIL });
+        self.runs.push(Run {
+            start,
+            len: items.len() as u32,
+            next: NIL,
+        });
         if chain.last == NIL {
-            return Chain { first: run, last: run };
+            return Chain {
+                first: run,
+                last: run,
+            };
         }
         self.runs[chain.last as usize].next = run;
-        Chain { first: chain.first, last: run }
+        Chain {
+            first: chain.first,
+            last: run,
+        }
     }
 
     /// What was done to a call afterwards, made when first needed.
@@ -191,7 +215,11 @@ impl Graph {
         };
         if *extra == NIL {
             *extra = next;
-            self.extras.push(Extra { state: NIL, items: Chain::EMPTY, pairs: Chain::EMPTY });
+            self.extras.push(Extra {
+                state: NIL,
+                items: Chain::EMPTY,
+                pairs: Chain::EMPTY,
+            });
         }
         let at = *extra;
         self.extras.get_mut(at as usize)
@@ -203,7 +231,10 @@ impl Graph {
     }
 
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (Id, Node)> {
-        self.nodes.iter().enumerate().map(|(id, node)| (id as Id, *node))
+        self.nodes
+            .iter()
+            .enumerate()
+            .map(|(id, node)| (id as Id, *node))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -253,18 +284,32 @@ impl Graph {
     }
 
     pub(crate) fn pairs_of(&self, chain: Chain) -> Vec<(Id, Id)> {
-        self.chain(chain).chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
+        self.chain(chain)
+            .chunks_exact(2)
+            .map(|pair| (pair[0], pair[1]))
+            .collect()
     }
 
     /// The last value under a text key of a plain dict.
     pub(crate) fn get(&self, dict: Id, key: &str) -> Option<Id> {
         let pairs = self.pairs(dict)?;
-        pairs.into_iter().rev().find(|(found, _)| self.text(*found).is_some_and(|text| text == key)).map(|(_, value)| value)
+        pairs
+            .into_iter()
+            .rev()
+            .find(|(found, _)| self.text(*found).is_some_and(|text| text == key))
+            .map(|(_, value)| value)
     }
 
     pub(crate) fn call(&self, id: Id) -> Option<(Id, Cow<'_, [Id]>)> {
         match self.node(id) {
-            Node::Call { function, arguments, .. } => Some((function, self.sequence(arguments).unwrap_or(Cow::Borrowed(&[])))),
+            Node::Call {
+                function,
+                arguments,
+                ..
+            } => Some((
+                function,
+                self.sequence(arguments).unwrap_or(Cow::Borrowed(&[])),
+            )),
             _ => None,
         }
     }
@@ -286,8 +331,15 @@ impl Graph {
 
     /// Where a span lies in the input.
     pub(crate) fn range(&self, span: Span) -> std::ops::Range<u64> {
-        let near = (u64::from(span.high) << 32 | u64::from(span.low), u64::from(span.len));
-        let (start, len) = if span.len == u32::MAX { self.wide[span.low as usize] } else { near };
+        let near = (
+            u64::from(span.high) << 32 | u64::from(span.low),
+            u64::from(span.len),
+        );
+        let (start, len) = if span.len == u32::MAX {
+            self.wide[span.low as usize]
+        } else {
+            near
+        };
         start..start + len
     }
 
@@ -311,8 +363,12 @@ impl Graph {
 fn text_or_latin1(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
     let latin1 = |bytes: &[u8]| Cow::Owned(bytes.iter().map(|byte| char::from(*byte)).collect());
     match bytes {
-        Cow::Borrowed(bytes) => std::str::from_utf8(bytes).map_or_else(|_| latin1(bytes), Cow::Borrowed),
-        Cow::Owned(bytes) => String::from_utf8(bytes).map_or_else(|error| latin1(error.as_bytes()), Cow::Owned),
+        Cow::Borrowed(bytes) => {
+            std::str::from_utf8(bytes).map_or_else(|_| latin1(bytes), Cow::Borrowed)
+        }
+        Cow::Owned(bytes) => {
+            String::from_utf8(bytes).map_or_else(|error| latin1(error.as_bytes()), Cow::Owned)
+        }
     }
 }
 
@@ -326,7 +382,9 @@ fn unescape_unicode(raw: &[u8]) -> String {
             [b'\\', b'U', ..] => 8,
             _ => 0,
         };
-        let code = raw.get(at + 2..at + 2 + digits).and_then(|hex| u32::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        let code = raw
+            .get(at + 2..at + 2 + digits)
+            .and_then(|hex| u32::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
         match code {
             Some(code) if digits > 0 => {
                 out.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
@@ -364,12 +422,20 @@ fn unquote(raw: &[u8]) -> Vec<u8> {
             b'f' => (12, 2),
             b'v' => (11, 2),
             b'x' => {
-                let hex = inner.get(at + 2..at + 4).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+                let hex = inner
+                    .get(at + 2..at + 4)
+                    .and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
                 hex.map_or((b'x', 2), |byte| (byte, 4))
             }
             b'0'..=b'7' => {
-                let len = inner[at + 1..].iter().take(3).take_while(|digit| (b'0'..=b'7').contains(digit)).count();
-                let value = inner[at + 1..at + 1 + len].iter().fold(0u16, |value, digit| value * 8 + u16::from(digit - b'0'));
+                let len = inner[at + 1..]
+                    .iter()
+                    .take(3)
+                    .take_while(|digit| (b'0'..=b'7').contains(digit))
+                    .count();
+                let value = inner[at + 1..at + 1 + len]
+                    .iter()
+                    .fold(0u16, |value, digit| value * 8 + u16::from(digit - b'0'));
                 (value as u8, 1 + len)
             }
             other => (other, 2),
@@ -392,6 +458,9 @@ mod tests {
     #[test]
     fn protocol_0_strings_lose_their_quotes_and_escapes() {
         assert_eq!(unquote(b"'a\\x41\\n\\'\\101'"), b"aA\n'A");
-        assert_eq!(unescape_unicode(b"a\\u00e9\\U0001f525\\q"), "a\u{e9}\u{1f525}\\q");
+        assert_eq!(
+            unescape_unicode(b"a\\u00e9\\U0001f525\\q"),
+            "a\u{e9}\u{1f525}\\q"
+        );
     }
 }

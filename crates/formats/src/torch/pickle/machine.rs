@@ -37,7 +37,10 @@ pub(crate) fn unpickle(input: &Bytes, at: usize, limits: &Limits) -> Pickle {
         small: vec![Id::MAX; 1024],
     };
     let result = machine.run();
-    Pickle { graph: machine.graph, result }
+    Pickle {
+        graph: machine.graph,
+        result,
+    }
 }
 
 /// Remembered nodes. Writers count up from zero, so nearly all are in the vector; a hostile index costs one entry.
@@ -59,7 +62,9 @@ impl Memo {
     }
 
     fn get(&self, index: u64) -> Option<Id> {
-        let dense = usize::try_from(index).ok().and_then(|index| self.dense.get(index));
+        let dense = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.dense.get(index));
         dense.or_else(|| self.sparse.get(&index)).copied()
     }
 
@@ -85,7 +90,9 @@ type Step<T> = Result<T, Fault>;
 
 impl Machine {
     fn corrupt(&self, what: &str) -> Fault {
-        Fault::CorruptPickle { what: format!("{what} at byte {}", self.at) }
+        Fault::CorruptPickle {
+            what: format!("{what} at byte {}", self.at),
+        }
     }
 
     fn take(&mut self, len: u64) -> Step<usize> {
@@ -96,13 +103,20 @@ impl Machine {
                 self.at += len;
                 Ok(start)
             }
-            _ => Err(Fault::Truncated { what: format!("a pickle needs {len} bytes at byte {}, {left} are left", self.at) }),
+            _ => Err(Fault::Truncated {
+                what: format!(
+                    "a pickle needs {len} bytes at byte {}, {left} are left",
+                    self.at
+                ),
+            }),
         }
     }
 
     fn number<const N: usize>(&mut self) -> Step<[u8; N]> {
         let start = self.take(N as u64)?;
-        Ok(self.graph.input[start..start + N].try_into().expect("N bytes were taken"))
+        Ok(self.graph.input[start..start + N]
+            .try_into()
+            .expect("N bytes were taken"))
     }
 
     fn byte(&mut self) -> Step<u8> {
@@ -113,7 +127,9 @@ impl Machine {
     fn line(&mut self) -> Step<(usize, usize)> {
         let rest = &self.graph.input[self.at..];
         let len = rest.iter().position(|byte| *byte == b'\n');
-        let len = len.ok_or_else(|| Fault::Truncated { what: format!("a line of a pickle that begins at byte {}", self.at) })?;
+        let len = len.ok_or_else(|| Fault::Truncated {
+            what: format!("a line of a pickle that begins at byte {}", self.at),
+        })?;
         let start = self.at;
         self.at += len + 1;
         Ok((start, len))
@@ -130,7 +146,9 @@ impl Machine {
     }
 
     fn push_int(&mut self, value: i64) {
-        let slot = usize::try_from(value).ok().filter(|value| *value < self.small.len());
+        let slot = usize::try_from(value)
+            .ok()
+            .filter(|value| *value < self.small.len());
         let id = match slot {
             Some(slot) if self.small[slot] != Id::MAX => self.small[slot],
             Some(slot) => {
@@ -150,19 +168,27 @@ impl Machine {
         if self.stack.len() <= self.floor() {
             return Err(self.corrupt("the stack is empty"));
         }
-        self.stack.pop().ok_or_else(|| self.corrupt("the stack is empty"))
+        self.stack
+            .pop()
+            .ok_or_else(|| self.corrupt("the stack is empty"))
     }
 
     fn top(&self) -> Step<Id> {
         if self.stack.len() <= self.floor() {
             return Err(self.corrupt("the stack is empty"));
         }
-        self.stack.last().copied().ok_or_else(|| self.corrupt("the stack is empty"))
+        self.stack
+            .last()
+            .copied()
+            .ok_or_else(|| self.corrupt("the stack is empty"))
     }
 
     /// Takes everything above the last MARK off the stack.
     fn pop_mark(&mut self) -> Step<Vec<Id>> {
-        let mark = self.marks.pop().ok_or_else(|| self.corrupt("there is no mark"))?;
+        let mark = self
+            .marks
+            .pop()
+            .ok_or_else(|| self.corrupt("there is no mark"))?;
         Ok(self.stack.split_off(mark as usize))
     }
 
@@ -187,7 +213,11 @@ impl Machine {
         if !matches!(self.graph.node(arguments), Node::Tuple { .. }) {
             return Err(self.corrupt("a call whose arguments are no tuple"));
         }
-        self.push(Node::Call { function, arguments, extra: super::graph::NIL });
+        self.push(Node::Call {
+            function,
+            arguments,
+            extra: super::graph::NIL,
+        });
         Ok(())
     }
 
@@ -203,7 +233,10 @@ impl Machine {
                 self.graph.nodes[top as usize] = Node::Set(chain);
             }
             Node::Call { .. } => {
-                let before = self.graph.extra_mut(top).map_or(Chain::EMPTY, |extra| extra.items);
+                let before = self
+                    .graph
+                    .extra_mut(top)
+                    .map_or(Chain::EMPTY, |extra| extra.items);
                 let after = self.graph.extend(before, items);
                 if let Some(extra) = self.graph.extra_mut(top) {
                     extra.items = after;
@@ -225,7 +258,10 @@ impl Machine {
                 self.graph.nodes[top as usize] = Node::Dict(chain);
             }
             Node::Call { .. } => {
-                let before = self.graph.extra_mut(top).map_or(Chain::EMPTY, |extra| extra.pairs);
+                let before = self
+                    .graph
+                    .extra_mut(top)
+                    .map_or(Chain::EMPTY, |extra| extra.pairs);
                 let after = self.graph.extend(before, items);
                 if let Some(extra) = self.graph.extra_mut(top) {
                     extra.pairs = after;
@@ -247,7 +283,12 @@ impl Machine {
                 Ok(())
             }
             // Other objects have no state we would look at; their own contents stand.
-            Node::Dict(_) | Node::List(_) | Node::Set(_) | Node::Tuple { .. } | Node::Global(_) | Node::Persistent(_) => Ok(()),
+            Node::Dict(_)
+            | Node::List(_)
+            | Node::Set(_)
+            | Node::Tuple { .. }
+            | Node::Global(_)
+            | Node::Persistent(_) => Ok(()),
             _ => Err(self.corrupt("state for what has none")),
         }
     }
@@ -282,7 +323,10 @@ impl Machine {
         if unsigned.is_empty() || !unsigned.iter().all(u8::is_ascii_digit) {
             return Err(self.corrupt("no decimal number"));
         }
-        match std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()) {
+        match std::str::from_utf8(digits)
+            .ok()
+            .and_then(|text| text.parse().ok())
+        {
             Some(value) => self.push_int(value),
             None => {
                 let span = self.graph.span(start, digits_len);
@@ -294,7 +338,9 @@ impl Machine {
 
     fn memo_line(&mut self) -> Step<u64> {
         let text = self.line_text()?;
-        text.trim().parse().map_err(|_| self.corrupt("no memo index"))
+        text.trim()
+            .parse()
+            .map_err(|_| self.corrupt("no memo index"))
     }
 
     fn remember(&mut self, index: u64) -> Step<()> {
@@ -304,20 +350,33 @@ impl Machine {
     }
 
     fn recall(&mut self, index: u64) -> Step<()> {
-        let id = self.memo.get(index).ok_or_else(|| self.corrupt(&format!("nothing is remembered under {index}")))?;
+        let id = self
+            .memo
+            .get(index)
+            .ok_or_else(|| self.corrupt(&format!("nothing is remembered under {index}")))?;
         self.stack.push(id);
         Ok(())
     }
 
     fn check(&mut self) -> Step<()> {
         if self.ops == 0 {
-            return Err(Fault::Limit { what: format!("the pickle is still going on at byte {}", self.at) });
+            return Err(Fault::Limit {
+                what: format!("the pickle is still going on at byte {}", self.at),
+            });
         }
         self.ops -= 1;
-        let weight =
-            self.graph.weight() + self.stack.len() * 4 + self.marks.len() * 4 + self.memo.dense.len() * 4 + self.memo.sparse.len() * 32;
+        let weight = self.graph.weight()
+            + self.stack.len() * 4
+            + self.marks.len() * 4
+            + self.memo.dense.len() * 4
+            + self.memo.sparse.len() * 32;
         if weight > self.budget {
-            return Err(Fault::Limit { what: format!("the objects of a pickle take more than {} bytes at byte {}", self.budget, self.at) });
+            return Err(Fault::Limit {
+                what: format!(
+                    "the objects of a pickle take more than {} bytes at byte {}",
+                    self.budget, self.at
+                ),
+            });
         }
         Ok(())
     }
@@ -325,9 +384,14 @@ impl Machine {
     fn run(&mut self) -> Step<End> {
         loop {
             self.check()?;
-            let op = self.byte().map_err(|_| Fault::Truncated { what: format!("a pickle without its end at byte {}", self.at) })?;
+            let op = self.byte().map_err(|_| Fault::Truncated {
+                what: format!("a pickle without its end at byte {}", self.at),
+            })?;
             if op == b'.' {
-                return Ok(End { root: self.pop()?, at: self.at });
+                return Ok(End {
+                    root: self.pop()?,
+                    at: self.at,
+                });
             }
             self.step(op)?;
         }
@@ -338,7 +402,9 @@ impl Machine {
             b'(' => self.marks.push(self.stack.len() as u32),
             // POP of a mark is legal, and takes it off.
             b'0' if self.stack.len() <= self.floor() => {
-                self.marks.pop().ok_or_else(|| self.corrupt("the stack is empty"))?;
+                self.marks
+                    .pop()
+                    .ok_or_else(|| self.corrupt("the stack is empty"))?;
             }
             b'0' => {
                 self.pop()?;
@@ -350,26 +416,44 @@ impl Machine {
                 let top = self.top()?;
                 self.stack.push(top);
             }
-            b'N' | 0x88 | 0x89 | b'K' | b'M' | b'J' | b'I' | b'L' | 0x8a | 0x8b | b'F' | b'G' => self.scalar(op)?,
-            b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => self.string(op)?,
-            b')' | b't' | 0x85 | 0x86 | 0x87 | b']' | b'l' | b'}' | b'd' | 0x8f | 0x91 => self.container(op)?,
+            b'N' | 0x88 | 0x89 | b'K' | b'M' | b'J' | b'I' | b'L' | 0x8a | 0x8b | b'F' | b'G' => {
+                self.scalar(op)?
+            }
+            b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => {
+                self.string(op)?
+            }
+            b')' | b't' | 0x85 | 0x86 | 0x87 | b']' | b'l' | b'}' | b'd' | 0x8f | 0x91 => {
+                self.container(op)?
+            }
             b'a' | b'e' | 0x90 | b's' | b'u' | b'b' => self.fill(op)?,
             b'c' | 0x93 | b'R' | 0x81 | 0x92 | b'i' | b'o' | b'Q' | b'P' => self.object(op)?,
             b'h' | b'j' | b'g' | b'q' | b'r' | b'p' | 0x94 => self.memory(op)?,
             0x80 => {
                 let protocol = self.byte()?;
                 if protocol > 5 {
-                    return Err(Fault::Unsupported { what: format!("pickle protocol {protocol}") });
+                    return Err(Fault::Unsupported {
+                        what: format!("pickle protocol {protocol}"),
+                    });
                 }
             }
             0x95 => {
                 let len = u64::from_le_bytes(self.number()?);
                 if len > (self.graph.input.len() - self.at) as u64 {
-                    return Err(Fault::Truncated { what: format!("a frame of {len} bytes at byte {}", self.at) });
+                    return Err(Fault::Truncated {
+                        what: format!("a frame of {len} bytes at byte {}", self.at),
+                    });
                 }
             }
-            0x82..=0x84 => return Err(Fault::Unsupported { what: "an extension code, which stands for an unknown callable".into() }),
-            0x97 | 0x98 => return Err(Fault::Unsupported { what: "a buffer that is kept outside the pickle".into() }),
+            0x82..=0x84 => {
+                return Err(Fault::Unsupported {
+                    what: "an extension code, which stands for an unknown callable".into(),
+                });
+            }
+            0x97 | 0x98 => {
+                return Err(Fault::Unsupported {
+                    what: "a buffer that is kept outside the pickle".into(),
+                });
+            }
             other => return Err(self.corrupt(&format!("opcode 0x{other:02x} does not exist"))),
         }
         Ok(())
@@ -400,7 +484,8 @@ impl Machine {
             }
             0x8b => {
                 let len = i32::from_le_bytes(self.number()?);
-                let len = u64::try_from(len).map_err(|_| self.corrupt("an integer of negative length"))?;
+                let len = u64::try_from(len)
+                    .map_err(|_| self.corrupt("an integer of negative length"))?;
                 self.push_long(len)?;
             }
             b'F' => {
@@ -421,12 +506,17 @@ impl Machine {
             b'S' | b'V' => {
                 let (start, len) = self.line()?;
                 let span = self.graph.span(start, len);
-                self.push(if op == b'S' { Node::Quoted(span) } else { Node::Escaped(span) });
+                self.push(if op == b'S' {
+                    Node::Quoted(span)
+                } else {
+                    Node::Escaped(span)
+                });
                 Ok(())
             }
             b'T' => {
                 let len = i32::from_le_bytes(self.number()?);
-                let len = u64::try_from(len).map_err(|_| self.corrupt("a string of negative length"))?;
+                let len =
+                    u64::try_from(len).map_err(|_| self.corrupt("a string of negative length"))?;
                 self.push_span(len, Node::PyStr)
             }
             b'U' => {
@@ -478,7 +568,11 @@ impl Machine {
             b'l' | 0x91 => {
                 let items = self.pop_mark()?;
                 let chain = self.graph.extend(Chain::EMPTY, &items);
-                self.push(if op == b'l' { Node::List(chain) } else { Node::Set(chain) });
+                self.push(if op == b'l' {
+                    Node::List(chain)
+                } else {
+                    Node::Set(chain)
+                });
             }
             _ => {
                 let items = self.pop_mark()?;
@@ -524,7 +618,8 @@ impl Machine {
             }
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
-                let (Some(name), Some(module)) = (self.graph.text(name), self.graph.text(module)) else {
+                let (Some(name), Some(module)) = (self.graph.text(name), self.graph.text(module))
+                else {
                     return Err(self.corrupt("a global whose name is no text"));
                 };
                 let full = format!("{module}.{name}");
@@ -540,7 +635,10 @@ impl Machine {
                 let (keywords, arguments, function) = (self.pop()?, self.pop()?, self.pop()?);
                 self.push_call(function, arguments)?;
                 if let Some(pairs) = self.graph.pairs(keywords) {
-                    let flat: Vec<Id> = pairs.into_iter().flat_map(|(key, value)| [key, value]).collect();
+                    let flat: Vec<Id> = pairs
+                        .into_iter()
+                        .flat_map(|(key, value)| [key, value])
+                        .collect();
                     self.set_items(&flat)?;
                 }
             }
@@ -553,7 +651,9 @@ impl Machine {
             }
             b'o' => {
                 let items = self.pop_mark()?;
-                let (function, arguments) = items.split_first().ok_or_else(|| self.corrupt("an object without a class"))?;
+                let (function, arguments) = items
+                    .split_first()
+                    .ok_or_else(|| self.corrupt("an object without a class"))?;
                 let arguments = self.graph.tuple(arguments);
                 self.push_call(*function, arguments)?;
             }

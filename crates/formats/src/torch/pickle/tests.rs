@@ -20,7 +20,12 @@ fn fault(bytes: &[u8]) -> Fault {
 }
 
 fn ints(graph: &Graph, id: Id) -> Vec<i64> {
-    graph.sequence(id).expect("a sequence").iter().map(|id| graph.int(*id).expect("an integer")).collect()
+    graph
+        .sequence(id)
+        .expect("a sequence")
+        .iter()
+        .map(|id| graph.int(*id).expect("an integer"))
+        .collect()
 }
 
 #[test]
@@ -40,15 +45,36 @@ fn integers_beyond_64_bits_stay_in_the_file() {
 #[test]
 fn booleans_none_and_floats() {
     let (graph, id) = root(b"(NI01\nI00\n\x88\x89F1.5\nG\x3f\xf8\x00\x00\x00\x00\x00\x00t.");
-    let nodes: Vec<String> = graph.sequence(id).unwrap().iter().map(|id| format!("{:?}", graph.node(*id))).collect();
-    assert_eq!(nodes, ["None", "Bool(true)", "Bool(false)", "Bool(true)", "Bool(false)", "Float(1.5)", "Float(1.5)"]);
+    let nodes: Vec<String> = graph
+        .sequence(id)
+        .unwrap()
+        .iter()
+        .map(|id| format!("{:?}", graph.node(*id)))
+        .collect();
+    assert_eq!(
+        nodes,
+        [
+            "None",
+            "Bool(true)",
+            "Bool(false)",
+            "Bool(true)",
+            "Bool(false)",
+            "Float(1.5)",
+            "Float(1.5)"
+        ]
+    );
 }
 
 #[test]
 fn strings_of_every_protocol_are_text() {
     let (graph, id) =
         root(b"(S'a\\n'\nU\x01bT\x01\x00\x00\x00cVd\\u00e9\nX\x01\x00\x00\x00e\x8c\x01f\x8d\x01\x00\x00\x00\x00\x00\x00\x00gU\x01\xe9t.");
-    let texts: Vec<_> = graph.sequence(id).unwrap().iter().map(|id| graph.text(*id).unwrap().into_owned()).collect();
+    let texts: Vec<_> = graph
+        .sequence(id)
+        .unwrap()
+        .iter()
+        .map(|id| graph.text(*id).unwrap().into_owned())
+        .collect();
     assert_eq!(texts, ["a\n", "b", "c", "d\u{e9}", "e", "f", "g", "\u{e9}"]);
 }
 
@@ -108,21 +134,33 @@ fn every_way_to_call_is_a_call_that_is_not_made() {
 fn a_call_whose_result_is_popped_is_still_in_the_graph() {
     let (graph, id) = root(b"cos\nsystem\n)R0N.");
     assert!(matches!(graph.node(id), Node::None));
-    assert!(graph.nodes().any(|(_, node)| matches!(node, Node::Call { .. })));
+    assert!(
+        graph
+            .nodes()
+            .any(|(_, node)| matches!(node, Node::Call { .. }))
+    );
 }
 
 #[test]
 fn a_call_before_a_fault_is_still_in_the_graph() {
     let pickle = follow(&b"cos\nsystem\n)R\xff"[..]);
     assert!(matches!(pickle.result, Err(Fault::CorruptPickle { .. })));
-    assert!(pickle.graph.nodes().any(|(_, node)| matches!(node, Node::Call { .. })));
+    assert!(
+        pickle
+            .graph
+            .nodes()
+            .any(|(_, node)| matches!(node, Node::Call { .. }))
+    );
 }
 
 #[test]
 fn state_and_items_of_objects_are_kept() {
     let (graph, id) = root(b"cm\nC\n)\x81}U\x01aK\x01sb(K\x05eU\x01kK\x06s.");
     let extra = graph.extra(id).unwrap();
-    assert_eq!(graph.get(extra.state, "a").and_then(|id| graph.int(id)), Some(1));
+    assert_eq!(
+        graph.get(extra.state, "a").and_then(|id| graph.int(id)),
+        Some(1)
+    );
     assert_eq!(graph.chain(extra.items).len(), 1);
     assert_eq!(graph.pairs_of(extra.pairs).len(), 1);
 }
@@ -131,7 +169,10 @@ fn state_and_items_of_objects_are_kept() {
 fn a_memo_index_of_four_billion_costs_one_entry() {
     let (graph, id) = root(b"K\x05r\xff\xff\xff\xffj\xff\xff\xff\xff\x86.");
     assert_eq!(ints(&graph, id), [5, 5]);
-    assert!(matches!(fault(b"K\x05p99999999999999999999999\n."), Fault::CorruptPickle { .. }));
+    assert!(matches!(
+        fault(b"K\x05p99999999999999999999999\n."),
+        Fault::CorruptPickle { .. }
+    ));
     assert!(matches!(fault(b"h\x07."), Fault::CorruptPickle { .. }));
 }
 
@@ -161,8 +202,14 @@ fn lengths_are_checked_before_anything_is_made() {
     ] {
         assert!(matches!(fault(lie), Fault::Truncated { .. }), "{lie:?}");
     }
-    assert!(matches!(fault(b"\x8b\xff\xff\xff\xff."), Fault::CorruptPickle { .. }));
-    assert!(matches!(fault(b"T\xff\xff\xff\xff."), Fault::CorruptPickle { .. }));
+    assert!(matches!(
+        fault(b"\x8b\xff\xff\xff\xff."),
+        Fault::CorruptPickle { .. }
+    ));
+    assert!(matches!(
+        fault(b"T\xff\xff\xff\xff."),
+        Fault::CorruptPickle { .. }
+    ));
 }
 
 #[test]
@@ -184,14 +231,26 @@ fn misuse_of_the_stack_is_refused() {
     ] {
         assert!(matches!(fault(bad), Fault::CorruptPickle { .. }), "{bad:?}");
     }
-    for unsupported in [&b"\x82\x01."[..], b"\x83\x01\x00.", b"\x97.", b"N\x98.", b"\x80\x63N."] {
-        assert!(matches!(fault(unsupported), Fault::Unsupported { .. }), "{unsupported:?}");
+    for unsupported in [
+        &b"\x82\x01."[..],
+        b"\x83\x01\x00.",
+        b"\x97.",
+        b"N\x98.",
+        b"\x80\x63N.",
+    ] {
+        assert!(
+            matches!(fault(unsupported), Fault::Unsupported { .. }),
+            "{unsupported:?}"
+        );
     }
 }
 
 #[test]
 fn a_flood_of_objects_stops_at_a_limit() {
-    let limits = Limits { pickle_ops: 1000, ..Limits::default() };
+    let limits = Limits {
+        pickle_ops: 1000,
+        ..Limits::default()
+    };
     let pickle = unpickle(&vec![b'('; 10_000].into(), 0, &limits);
     assert!(matches!(pickle.result, Err(Fault::Limit { .. })));
 }
@@ -201,7 +260,11 @@ fn a_list_of_two_million_small_integers_is_within_the_budget() {
     let mut pickle = b"\x80\x02](".to_vec();
     (0..2_000_000u32).for_each(|number| pickle.extend([b'M', number as u8, 7]));
     pickle.extend(b"e.");
-    assert!(unpickle(&pickle.into(), 0, &Limits::default()).result.is_ok());
+    assert!(
+        unpickle(&pickle.into(), 0, &Limits::default())
+            .result
+            .is_ok()
+    );
 }
 
 proptest::proptest! {

@@ -35,7 +35,12 @@ impl Sizes {
     /// Of probabilities `[.., h, s, t]`.
     fn of_probabilities(dims: &[usize]) -> Option<Self> {
         match *dims {
-            [ref batch @ .., heads, queries, keys] => Some(Self { batch: batch.iter().product(), heads, queries, keys }),
+            [ref batch @ .., heads, queries, keys] => Some(Self {
+                batch: batch.iter().product(),
+                heads,
+                queries,
+                keys,
+            }),
             _ => None,
         }
     }
@@ -57,7 +62,15 @@ struct Heads {
 
 impl Heads {
     fn tokens_first(heads: usize, tokens: usize, size: usize) -> Self {
-        Self { heads, tokens, size, tokens_first: true, stride: heads * size, step: size, offset: 0 }
+        Self {
+            heads,
+            tokens,
+            size,
+            tokens_first: true,
+            stride: heads * size,
+            step: size,
+            offset: 0,
+        }
     }
 
     fn at(self, batch: usize, head: usize, token: usize) -> usize {
@@ -87,7 +100,10 @@ impl Heads {
             && outer.iter().product::<usize>() == batch
             && heads.is_none_or(|heads| heads == h)
         {
-            ways.push(Self { tokens_first: false, ..Self::tokens_first(h, tokens, d) });
+            ways.push(Self {
+                tokens_first: false,
+                ..Self::tokens_first(h, tokens, d)
+            });
         }
         if let &[ref outer @ .., s, h, d] = dims
             && s == tokens
@@ -101,12 +117,20 @@ impl Heads {
         {
             ways.push(Self::tokens_first(h, tokens, f / h));
         }
-        ways.retain(|way| way.size > 0 && way.heads > 0 && batch * way.heads * way.tokens * way.size == elements);
+        ways.retain(|way| {
+            way.size > 0 && way.heads > 0 && batch * way.heads * way.tokens * way.size == elements
+        });
         ways
     }
 
     /// With heads of this size, however many; also as a third of a fused tensor of so many heads.
-    fn of_size(dims: &[usize], batch: usize, tokens: usize, size: usize, heads: usize) -> Vec<Self> {
+    fn of_size(
+        dims: &[usize],
+        batch: usize,
+        tokens: usize,
+        size: usize,
+        heads: usize,
+    ) -> Vec<Self> {
         let mut ways = Self::all(dims, batch, tokens, None);
         if let Some(f) = merged(dims, batch, tokens).filter(|f| size > 0 && f % size == 0) {
             ways.extend(Self::all(dims, batch, tokens, Some(f / size)));
@@ -118,11 +142,26 @@ impl Heads {
 
     /// Queries, keys and values one after another, or head by head: the three of the first, then those of the second.
     fn fused(dims: &[usize], batch: usize, tokens: usize, heads: usize) -> Vec<Self> {
-        let Some(f) = merged(dims, batch, tokens).filter(|f| f % (3 * heads) == 0 && *f > 0) else { return Vec::new() };
+        let Some(f) = merged(dims, batch, tokens).filter(|f| f % (3 * heads) == 0 && *f > 0) else {
+            return Vec::new();
+        };
         let size = f / 3 / heads;
         let part = |part: usize| {
-            let fused = Self { stride: f, ..Self::tokens_first(heads, tokens, size) };
-            [Self { offset: part * heads * size, ..fused }, Self { offset: part * size, step: 3 * size, ..fused }]
+            let fused = Self {
+                stride: f,
+                ..Self::tokens_first(heads, tokens, size)
+            };
+            [
+                Self {
+                    offset: part * heads * size,
+                    ..fused
+                },
+                Self {
+                    offset: part * size,
+                    step: 3 * size,
+                    ..fused
+                },
+            ]
         };
         (0..3).flat_map(part).collect()
     }
@@ -133,15 +172,26 @@ impl Heads {
 
     /// The other parts of the same fused tensor.
     fn others(self) -> impl Iterator<Item = Self> {
-        let part = if self.step == self.size { self.heads * self.size } else { self.size };
-        (0..3).map(move |nth| Self { offset: nth * part, ..self }).filter(move |other| self.is_fused() && *other != self)
+        let part = if self.step == self.size {
+            self.heads * self.size
+        } else {
+            self.size
+        };
+        (0..3)
+            .map(move |nth| Self {
+                offset: nth * part,
+                ..self
+            })
+            .filter(move |other| self.is_fused() && *other != self)
     }
 }
 
 /// The features of `[.., s, f]`.
 fn merged(dims: &[usize], batch: usize, tokens: usize) -> Option<usize> {
     match dims {
-        &[ref outer @ .., s, f] if s == tokens && outer.iter().product::<usize>() == batch => Some(f),
+        &[ref outer @ .., s, f] if s == tokens && outer.iter().product::<usize>() == batch => {
+            Some(f)
+        }
         _ => None,
     }
 }
@@ -157,18 +207,39 @@ struct Scores {
 impl Scores {
     /// Every two tensors that may be the queries and keys of probabilities of these sizes, and how they lie.
     fn all(site: &Site<'_>, sizes: Sizes) -> Vec<([usize; 2], Self)> {
-        let Sizes { batch, heads, queries, keys } = sizes;
+        let Sizes {
+            batch,
+            heads,
+            queries,
+            keys,
+        } = sizes;
         let mut all = Vec::new();
         for &q in &site.before {
             let dims = &site.scene.entries()[q].dims;
             let fused = Heads::fused(dims, batch, queries, heads);
-            for query in Heads::all(dims, batch, queries, Some(heads)).into_iter().chain(fused) {
+            for query in Heads::all(dims, batch, queries, Some(heads))
+                .into_iter()
+                .chain(fused)
+            {
                 for &k in &site.before {
-                    for key in Heads::of_size(&site.scene.entries()[k].dims, batch, keys, query.size, heads) {
+                    for key in Heads::of_size(
+                        &site.scene.entries()[k].dims,
+                        batch,
+                        keys,
+                        query.size,
+                        heads,
+                    ) {
                         let scores = Self { sizes, query, key };
                         // Both from one tensor: two parts of it.
-                        let apart = if q == k { query.others().any(|other| other == key) } else { !query.is_fused() && !key.is_fused() };
-                        if apart && heads.is_multiple_of(key.heads) && site.is_possible(scores.work()) {
+                        let apart = if q == k {
+                            query.others().any(|other| other == key)
+                        } else {
+                            !query.is_fused() && !key.is_fused()
+                        };
+                        if apart
+                            && heads.is_multiple_of(key.heads)
+                            && site.is_possible(scores.work())
+                        {
                             all.push(([q, k], scores));
                         }
                     }
@@ -178,7 +249,15 @@ impl Scores {
         all
     }
 
-    fn row(self, query: &[f64], key: &[f64], batch: usize, head: usize, token: usize, out: &mut Vec<f64>) {
+    fn row(
+        self,
+        query: &[f64],
+        key: &[f64],
+        batch: usize,
+        head: usize,
+        token: usize,
+        out: &mut Vec<f64>,
+    ) {
         self.seen(query, key, (batch, head, token), |_| true, out);
     }
 
@@ -277,13 +356,20 @@ impl Op for Probabilities {
     }
 
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
-        let Some(sizes) = Sizes::of_probabilities(site.dims()) else { return Vec::new() };
-        let are =
-            |rows: usize| site.scene.beginning(site.pair, rows * sizes.keys).is_some_and(|first| are_probabilities(&first, sizes.keys));
+        let Some(sizes) = Sizes::of_probabilities(site.dims()) else {
+            return Vec::new();
+        };
+        let are = |rows: usize| {
+            site.scene
+                .beginning(site.pair, rows * sizes.keys)
+                .is_some_and(|first| are_probabilities(&first, sizes.keys))
+        };
         if !are(FEW_ROWS) || !are(MORE_ROWS) {
             return Vec::new();
         }
-        let Some(mut likely) = Likely::of(site, sizes, |p| p > NEGLIGIBLE) else { return Vec::new() };
+        let Some(mut likely) = Likely::of(site, sizes, |p| p > NEGLIGIBLE) else {
+            return Vec::new();
+        };
         let mut learned = Vec::new();
         for (inputs, scores) in Scores::all(site, sizes) {
             if likely.may_be(site, inputs, scores) {
@@ -310,7 +396,8 @@ fn are_probabilities(values: &[f64], keys: usize) -> bool {
     keys > 1
         && values.chunks_exact(keys).all(|row| {
             let sum: f64 = row.iter().sum();
-            row.iter().all(|p| (0.0..=1.001).contains(p)) && ((sum - 1.0).abs() < 0.05 || sum == 0.0)
+            row.iter().all(|p| (0.0..=1.001).contains(p))
+                && ((sum - 1.0).abs() < 0.05 || sum == 0.0)
         })
 }
 
@@ -335,18 +422,38 @@ struct LikelyRow {
 impl Likely {
     /// `sees` says of a value whether its key is seen.
     fn of(site: &Site<'_>, sizes: Sizes, sees: impl Fn(f64) -> bool) -> Option<Self> {
-        let Sizes { batch, heads, queries, keys } = sizes;
+        let Sizes {
+            batch,
+            heads,
+            queries,
+            keys,
+        } = sizes;
         let rows = batch * heads * queries;
         let read = |i: usize| {
             let row = (i * 2_654_435_761) % rows;
             let all = site.scene.runs(site.pair, &[row * keys], keys)?;
             let seen: Vec<usize> = (0..keys).filter(|t| sees(all[*t])).collect();
-            let seen: Vec<usize> = seen.iter().copied().step_by(seen.len().div_ceil(FEW_SEEN).max(1)).collect();
+            let seen: Vec<usize> = seen
+                .iter()
+                .copied()
+                .step_by(seen.len().div_ceil(FEW_SEEN).max(1))
+                .collect();
             let probable = seen.iter().map(|t| all[*t]).collect();
-            Some(LikelyRow { batch: row / queries / heads, head: row / queries % heads, query: row % queries, seen, probable })
+            Some(LikelyRow {
+                batch: row / queries / heads,
+                head: row / queries % heads,
+                query: row % queries,
+                seen,
+                probable,
+            })
         };
         let rows = (0..rows.min(FEW_ROWS)).map(read).collect::<Option<_>>()?;
-        Some(Self { heads, rows, queries: HashMap::new(), keys: HashMap::new() })
+        Some(Self {
+            heads,
+            rows,
+            queries: HashMap::new(),
+            keys: HashMap::new(),
+        })
     }
 
     /// Of the first rows the keys that tell most: all that has to be read where any two tensors may be queries and keys.
@@ -355,52 +462,108 @@ impl Likely {
             let mut most: Vec<usize> = (0..row.seen.len()).collect();
             most.sort_by(|a, b| row.probable[*b].abs().total_cmp(&row.probable[*a].abs()));
             most.truncate(GLANCED_KEYS);
-            let (seen, probable) = most.iter().map(|at| (row.seen[*at], row.probable[*at])).unzip();
-            LikelyRow { seen, probable, ..*row }
+            let (seen, probable) = most
+                .iter()
+                .map(|at| (row.seen[*at], row.probable[*at]))
+                .unzip();
+            LikelyRow {
+                seen,
+                probable,
+                ..*row
+            }
         };
         let rows = self.rows.iter().take(GLANCED_ROWS).map(of).collect();
-        Self { heads: self.heads, rows, queries: HashMap::new(), keys: HashMap::new() }
+        Self {
+            heads: self.heads,
+            rows,
+            queries: HashMap::new(),
+            keys: HashMap::new(),
+        }
     }
 
     /// Whether the log-odds follow the products.
     fn may_be(&mut self, site: &Site<'_>, inputs: [usize; 2], scores: Scores) -> bool {
-        let Some(dots) = self.dots(site, inputs, scores) else { return false };
+        let Some(dots) = self.dots(site, inputs, scores) else {
+            return false;
+        };
         let mut odds = Odds::default();
-        self.rows.iter().zip(dots).for_each(|(row, dots)| odds.add(&dots, &row.probable));
+        self.rows
+            .iter()
+            .zip(dots)
+            .for_each(|(row, dots)| odds.add(&dots, &row.probable));
         odds.related(RELATED)
     }
 
     /// The products of each row's query and the keys it sees; `None` when they cannot be read.
-    fn dots(&mut self, site: &Site<'_>, inputs: [usize; 2], scores: Scores) -> Option<Vec<Vec<f64>>> {
+    fn dots(
+        &mut self,
+        site: &Site<'_>,
+        inputs: [usize; 2],
+        scores: Scores,
+    ) -> Option<Vec<Vec<f64>>> {
         let [queries, keys] = self.read(site, inputs, scores)?;
-        let of = |(query, keys): (&Vec<f64>, &Vec<f64>)| keys.chunks_exact(scores.key.size).map(|key| dot(key, query)).collect();
+        let of = |(query, keys): (&Vec<f64>, &Vec<f64>)| {
+            keys.chunks_exact(scores.key.size)
+                .map(|key| dot(key, query))
+                .collect()
+        };
         Some(queries.iter().zip(keys).map(of).collect())
     }
 
     /// Whether the products have the signs of what the rows are, or all of them the opposite: unrelated ones are told by the first few.
     fn has_signs(&mut self, site: &Site<'_>, inputs: [usize; 2], scores: Scores) -> bool {
         let wanted: Vec<Vec<f64>> = self.rows.iter().map(|row| row.probable.clone()).collect();
-        let least = SILENT * wanted.iter().flatten().fold(0f64, |most, score| most.max(score.abs()));
-        let Some([queries, keys]) = self.read(site, inputs, scores) else { return false };
+        let least = SILENT
+            * wanted
+                .iter()
+                .flatten()
+                .fold(0f64, |most, score| most.max(score.abs()));
+        let Some([queries, keys]) = self.read(site, inputs, scores) else {
+            return false;
+        };
         let mut positive = None;
-        queries.iter().zip(keys).zip(wanted).all(|((query, keys), wanted)| {
-            keys.chunks_exact(scores.key.size).zip(wanted).filter(|(_, score)| score.abs() > least).all(|(key, score)| {
-                let same = dot(key, query) * score > 0.0;
-                *positive.get_or_insert(same) == same
+        queries
+            .iter()
+            .zip(keys)
+            .zip(wanted)
+            .all(|((query, keys), wanted)| {
+                keys.chunks_exact(scores.key.size)
+                    .zip(wanted)
+                    .filter(|(_, score)| score.abs() > least)
+                    .all(|(key, score)| {
+                        let same = dot(key, query) * score > 0.0;
+                        *positive.get_or_insert(same) == same
+                    })
             })
-        })
     }
 
     /// Each row's query, and the keys it sees one after another.
-    fn read(&mut self, site: &Site<'_>, [q, k]: [usize; 2], Scores { query, key, .. }: Scores) -> Option<[&[Vec<f64>]; 2]> {
-        let Self { heads, rows, queries, keys } = self;
+    fn read(
+        &mut self,
+        site: &Site<'_>,
+        [q, k]: [usize; 2],
+        Scores { query, key, .. }: Scores,
+    ) -> Option<[&[Vec<f64>]; 2]> {
+        let Self {
+            heads,
+            rows,
+            queries,
+            keys,
+        } = self;
         let queries = queries.entry((q, query)).or_insert_with(|| {
-            let of = |row: &LikelyRow| site.scene.runs(q, &[query.at(row.batch, row.head, row.query)], query.size);
+            let of = |row: &LikelyRow| {
+                site.scene
+                    .runs(q, &[query.at(row.batch, row.head, row.query)], query.size)
+            };
             rows.iter().map(of).collect()
         });
         let keys = keys.entry((k, key)).or_insert_with(|| {
             let of = |row: &LikelyRow| {
-                let starts: Vec<usize> = row.seen.iter().map(|t| key.at(row.batch, row.head / (*heads / key.heads), *t)).collect();
+                let starts: Vec<usize> = row
+                    .seen
+                    .iter()
+                    .map(|t| key.at(row.batch, row.head / (*heads / key.heads), *t))
+                    .collect();
                 site.scene.runs(k, &starts, key.size)
             };
             rows.iter().map(of).collect()
@@ -418,30 +581,67 @@ const SILENT: f64 = 0.05;
 
 fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<Learned> {
     let (query, key) = (site.load(q)?, site.load(k)?);
-    let rows = Rows { scores, query, key, out: site.out.recorded().clone() };
+    let rows = Rows {
+        scores,
+        query,
+        key,
+        out: site.out.recorded().clone(),
+    };
     let fitted = rows.fit_scale(Which::Reference)?;
     let picked = rows.some();
     let near = |softmax: &Softmax| {
         let wanted = picked.iter().flat_map(|row| rows.wanted(*row).into_owned());
-        let made = picked.iter().flat_map(|row| rows.row(Which::Reference, *softmax, *row, None));
+        let made = picked
+            .iter()
+            .flat_map(|row| rows.row(Which::Reference, *softmax, *row, None));
         roughly(made, wanted, 16.0 * site.floor[1])
     };
     // Capped scores bend what the scale is fitted to: then it is one that people choose.
     let size = scores.query.size as f64;
-    let capped = CAPS.into_iter().flat_map(|cap| [1.0 / size.sqrt(), 1.0].map(|scale| Softmax { scale, cap: Some(cap) }));
+    let capped = CAPS.into_iter().flat_map(|cap| {
+        [1.0 / size.sqrt(), 1.0].map(|scale| Softmax {
+            scale,
+            cap: Some(cap),
+        })
+    });
     // Or none of those: the one that capped scores follow.
-    let refitted = CAPS.into_iter().map(|cap| Softmax { scale: rows.capped_scale(Which::Reference, fitted, cap), cap: Some(cap) });
-    let softmax = std::iter::once(Softmax { scale: fitted, cap: None }).chain(capped).chain(refitted).find(near)?;
+    let refitted = CAPS.into_iter().map(|cap| Softmax {
+        scale: rows.capped_scale(Which::Reference, fitted, cap),
+        cap: Some(cap),
+    });
+    let softmax = std::iter::once(Softmax {
+        scale: fitted,
+        cap: None,
+    })
+    .chain(capped)
+    .chain(refitted)
+    .find(near)?;
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let named = factor(softmax.scale, &[scores.query.size], site.floor[0]);
     let all = Arc::new(rows);
     let over = |softmax: Softmax, mask: Option<Mask>| -> Predict {
         let all = all.clone();
-        Box::new(move |side, picked| Some(picked.rows().flat_map(|row| all.row(side, softmax, row, mask)).collect()))
+        Box::new(move |side, picked| {
+            Some(
+                picked
+                    .rows()
+                    .flat_map(|row| all.row(side, softmax, row, mask))
+                    .collect(),
+            )
+        })
     };
     let fitted = all.fit_cap(softmax);
-    let caps = fitted.into_iter().chain(CAPS).map(Some).chain([None]).filter(|cap| *cap != softmax.cap);
-    let capped = |cap: Option<f64>| cap.map_or("not capped".to_owned(), |cap| format!("capped at {}", short(cap)));
+    let caps = fitted
+        .into_iter()
+        .chain(CAPS)
+        .map(Some)
+        .chain([None])
+        .filter(|cap| *cap != softmax.cap);
+    let capped = |cap: Option<f64>| {
+        cap.map_or("not capped".to_owned(), |cap| {
+            format!("capped at {}", short(cap))
+        })
+    };
     let mut variants: Vec<Variant> = caps
         .map(|cap| Variant {
             kind: "function",
@@ -458,10 +658,18 @@ fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<
         })
         .collect();
     let fitted = all.fit_scale(Which::Candidate);
-    let fitted = fitted.map(|fitted| softmax.cap.map_or(fitted, |cap| all.capped_scale(Which::Candidate, fitted, cap)));
+    let fitted = fitted.map(|fitted| {
+        softmax.cap.map_or(fitted, |cap| {
+            all.capped_scale(Which::Candidate, fitted, cap)
+        })
+    });
     let usual = [1.0, 1.0 / size.sqrt(), 1.0 / size];
     // A scale that people choose is said as that.
-    let fitted = fitted.filter(|fitted| usual.iter().all(|usual| (fitted / usual - 1.0).abs() > 1e-4));
+    let fitted = fitted.filter(|fitted| {
+        usual
+            .iter()
+            .all(|usual| (fitted / usual - 1.0).abs() > 1e-4)
+    });
     for scale in usual.into_iter().chain(fitted) {
         if (scale / softmax.scale - 1.0).abs() > 0.01 {
             let text = said(scale, factor(scale, &[scores.query.size], 1e-3).as_ref());
@@ -476,24 +684,57 @@ fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<
     }
     // Keys for queries, values for keys.
     let turned = Rows {
-        scores: Scores { sizes: scores.sizes, query: scores.key, key: scores.query },
+        scores: Scores {
+            sizes: scores.sizes,
+            query: scores.key,
+            key: scores.query,
+        },
         query: all.key.clone(),
         key: all.query.clone(),
         out: all.out.clone(),
     };
-    let is_square = scores.sizes.queries == scores.sizes.keys && scores.query.heads == scores.key.heads;
-    let others = scores.key.others().filter(|other| *other != scores.query).map(|key| {
-        let rows = Rows { scores: Scores { key, ..scores }, query: all.query.clone(), key: all.key.clone(), out: all.out.clone() };
-        (rows, format!("the scores of {} take the values for the keys", name(q)))
+    let is_square =
+        scores.sizes.queries == scores.sizes.keys && scores.query.heads == scores.key.heads;
+    let others = scores
+        .key
+        .others()
+        .filter(|other| *other != scores.query)
+        .map(|key| {
+            let rows = Rows {
+                scores: Scores { key, ..scores },
+                query: all.query.clone(),
+                key: all.key.clone(),
+                out: all.out.clone(),
+            };
+            (
+                rows,
+                format!("the scores of {} take the values for the keys", name(q)),
+            )
+        });
+    let queries = is_square.then(|| {
+        (
+            turned,
+            format!(
+                "the queries and keys of {} and {} are swapped",
+                name(q),
+                name(k)
+            ),
+        )
     });
-    let queries = is_square.then(|| (turned, format!("the queries and keys of {} and {} are swapped", name(q), name(k))));
     for (rows, text) in queries.into_iter().chain(others) {
         variants.push(Variant {
             kind: "swapped",
             text,
             details: serde_json::json!({"inputs": [name(q), name(k)], "side": "candidate"}),
             fitted: false,
-            predict: Box::new(move |side, picked| Some(picked.rows().flat_map(|row| rows.row(side, softmax, row, None)).collect())),
+            predict: Box::new(move |side, picked| {
+                Some(
+                    picked
+                        .rows()
+                        .flat_map(|row| rows.row(side, softmax, row, None))
+                        .collect(),
+                )
+            }),
         });
     }
     Some(Learned {
@@ -502,7 +743,9 @@ fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<
             name(q),
             name(k),
             said(softmax.scale, named.as_ref()),
-            softmax.cap.map_or(String::new(), |cap| format!(", capped at {}", short(cap)))
+            softmax
+                .cap
+                .map_or(String::new(), |cap| format!(", capped at {}", short(cap)))
         ),
         inputs: vec![q, k],
         terms: scores.query.size,
@@ -532,13 +775,20 @@ impl Rows {
     }
 
     fn count(&self) -> usize {
-        let Sizes { batch, heads, queries, .. } = self.scores.sizes;
+        let Sizes {
+            batch,
+            heads,
+            queries,
+            ..
+        } = self.scores.sizes;
         batch * heads * queries
     }
 
     /// A few, spread out.
     fn some(&self) -> Vec<usize> {
-        (0..self.count().min(24)).map(|i| (i * 2_654_435_761) % self.count()).collect()
+        (0..self.count().min(24))
+            .map(|i| (i * 2_654_435_761) % self.count())
+            .collect()
     }
 
     fn wanted(&self, row: usize) -> Cow<'_, [f64]> {
@@ -547,16 +797,28 @@ impl Rows {
 
     /// One of those recorded.
     fn of(&self, side: Which, row: usize) -> Cow<'_, [f64]> {
-        self.out.run(side, row * self.scores.sizes.keys, self.scores.sizes.keys)
+        self.out
+            .run(side, row * self.scores.sizes.keys, self.scores.sizes.keys)
     }
 
     /// The mask is the reference's support, on both sides.
     fn row(&self, side: Which, softmax: Softmax, row: usize, mask: Option<Mask>) -> Vec<f64> {
         let (batch, head, query) = self.index(row);
         let mut scores = Vec::new();
-        self.scores.row(of(&self.query, side), of(&self.key, side), batch, head, query, &mut scores);
+        self.scores.row(
+            of(&self.query, side),
+            of(&self.key, side),
+            batch,
+            head,
+            query,
+            &mut scores,
+        );
         let support = self.wanted(row);
-        softmax.apply(&mut scores, |key| mask.map_or(support[key] > 0.0, |mask| mask.sees(self.scores.sizes, query, key)));
+        softmax.apply(&mut scores, |key| {
+            mask.map_or(support[key] > 0.0, |mask| {
+                mask.sees(self.scores.sizes, query, key)
+            })
+        });
         scores
     }
 
@@ -568,8 +830,16 @@ impl Rows {
             let mut odds = Odds::default();
             for row in self.some() {
                 let (batch, head, query) = self.index(row);
-                self.scores.row(of(&self.query, side), of(&self.key, side), batch, head, query, &mut dots);
-                dots.iter_mut().for_each(|score| *score = softcap(scale * *score, cap));
+                self.scores.row(
+                    of(&self.query, side),
+                    of(&self.key, side),
+                    batch,
+                    head,
+                    query,
+                    &mut dots,
+                );
+                dots.iter_mut()
+                    .for_each(|score| *score = softcap(scale * *score, cap));
                 odds.add(&dots, &self.of(side, row));
             }
             scale *= odds.xy / odds.xx;
@@ -583,7 +853,10 @@ impl Rows {
         let miss = |cap: Option<f64>| -> f64 {
             let error = |row: &usize| {
                 let made = self.row(Which::Candidate, Softmax { cap, ..softmax }, *row, None);
-                made.iter().zip(&*self.of(Which::Candidate, *row)).map(|(made, c)| (made - c) * (made - c)).sum::<f64>()
+                made.iter()
+                    .zip(&*self.of(Which::Candidate, *row))
+                    .map(|(made, c)| (made - c) * (made - c))
+                    .sum::<f64>()
             };
             picked.iter().map(error).sum()
         };
@@ -599,7 +872,14 @@ impl Rows {
         for i in 0..self.count().min(64) {
             let row = (i * 2_654_435_761) % self.count();
             let (batch, head, query) = self.index(row);
-            self.scores.row(of(&self.query, side), of(&self.key, side), batch, head, query, &mut dots);
+            self.scores.row(
+                of(&self.query, side),
+                of(&self.key, side),
+                batch,
+                head,
+                query,
+                &mut dots,
+            );
             odds.add(&dots, &self.of(side, row));
         }
         // Unrelated queries and keys would fit next to nothing.
@@ -624,7 +904,9 @@ impl Odds {
         if used.len() < 2 {
             return;
         }
-        let mean = |of: &dyn Fn(usize) -> f64| used.iter().map(|t| of(*t)).sum::<f64>() / used.len() as f64;
+        let mean = |of: &dyn Fn(usize) -> f64| {
+            used.iter().map(|t| of(*t)).sum::<f64>() / used.len() as f64
+        };
         let (x0, y0) = (mean(&|t| dots[t]), mean(&|t| p[t].ln()));
         let both = |of: &dyn Fn(usize) -> f64| used.iter().map(|t| of(*t)).collect::<Vec<f64>>();
         self.add_levelled(&both(&|t| dots[t] - x0), &both(&|t| p[t].ln() - y0));
@@ -658,7 +940,9 @@ impl Op for Mixture {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
         let mut learned = Vec::new();
         for &p in &site.before {
-            let Some(sizes) = Sizes::of_probabilities(&site.scene.entries()[p].dims) else { continue };
+            let Some(sizes) = Sizes::of_probabilities(&site.scene.entries()[p].dims) else {
+                continue;
+            };
             let elements = site.elements();
             if !elements.is_multiple_of((sizes.batch * sizes.heads * sizes.queries).max(1)) {
                 continue;
@@ -672,20 +956,45 @@ impl Op for Mixture {
             let outs = Heads::all(site.dims(), sizes.batch, sizes.queries, Some(sizes.heads));
             for &v in site.before.iter().filter(|v| **v != p) {
                 for out in &outs {
-                    for value in Heads::of_size(&site.scene.entries()[v].dims, sizes.batch, sizes.keys, out.size, sizes.heads) {
-                        let mixed = Mixed { sizes, value, out: *out };
+                    for value in Heads::of_size(
+                        &site.scene.entries()[v].dims,
+                        sizes.batch,
+                        sizes.keys,
+                        out.size,
+                        sizes.heads,
+                    ) {
+                        let mixed = Mixed {
+                            sizes,
+                            value,
+                            out: *out,
+                        };
                         let rows: Vec<(usize, usize, usize)> = mixed.glanced().collect();
                         let row = |nth: usize| {
                             let (b, h, s) = rows[nth];
-                            site.scene.runs(p, &[((b * sizes.heads + h) * sizes.queries + s) * sizes.keys], sizes.keys)
+                            site.scene.runs(
+                                p,
+                                &[((b * sizes.heads + h) * sizes.queries + s) * sizes.keys],
+                                sizes.keys,
+                            )
                         };
                         // Nothing is left to be chosen: only rounding may be between. One average of probabilities looks like another.
                         let most = (16.0 * site.floor[1]).clamp(1e-3, PROMISING);
-                        let promises = || mixed.glance(site, v).is_some_and(|glance| glance.promises(most, row));
-                        if sizes.heads % value.heads != 0 || !site.is_possible(elements * sizes.keys) || !promises() {
+                        let promises = || {
+                            mixed
+                                .glance(site, v)
+                                .is_some_and(|glance| glance.promises(most, row))
+                        };
+                        if sizes.heads % value.heads != 0
+                            || !site.is_possible(elements * sizes.keys)
+                            || !promises()
+                        {
                             continue;
                         }
-                        let more = || site.scene.beginning(p, MORE_ROWS * sizes.keys).filter(|first| are_probabilities(first, sizes.keys));
+                        let more = || {
+                            site.scene
+                                .beginning(p, MORE_ROWS * sizes.keys)
+                                .filter(|first| are_probabilities(first, sizes.keys))
+                        };
                         let load = || more().and_then(|_| site.scene.recorded(p)).map(Arc::new);
                         if let Some(weights) = weights.get_or_insert_with(load) {
                             learned.extend(mixture(site, p, v, weights, mixed));
@@ -723,14 +1032,24 @@ impl Mixed {
     fn one(self, weights: &[f64], value: &[f64], batch: usize, head: usize, out: &mut [f64]) {
         let kv = head / (self.sizes.heads / self.value.heads);
         out.fill(0.0);
-        for (t, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
+        for (t, weight) in weights
+            .iter()
+            .enumerate()
+            .filter(|(_, weight)| **weight != 0.0)
+        {
             let v = &value[self.value.at(batch, kv, t)..][..self.value.size];
             add_times(out, *weight, v);
         }
     }
 
     /// Some rows of the output, with the weights from wherever they come. Where heads are merged, a row holds all of them.
-    fn every(self, value: &[f64], picked: Picked<'_>, width: usize, mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> Vec<f64> {
+    fn every(
+        self,
+        value: &[f64],
+        picked: Picked<'_>,
+        width: usize,
+        mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>,
+    ) -> Vec<f64> {
         let mut made = vec![0.0; picked.count() * width];
         for (row, made) in picked.rows().zip(made.chunks_exact_mut(width)) {
             for (nth, made) in made.chunks_exact_mut(self.out.size).enumerate() {
@@ -743,7 +1062,12 @@ impl Mixed {
 
     /// A few rows of heads that stand for all: batch, head and token of each.
     fn glanced(self) -> impl Iterator<Item = (usize, usize, usize)> {
-        let Sizes { batch, heads, queries, .. } = self.sizes;
+        let Sizes {
+            batch,
+            heads,
+            queries,
+            ..
+        } = self.sizes;
         let rows = batch * heads * queries;
         (0..rows.min(GLANCED))
             .map(move |i| (i * 2_654_435_761 + rows / 2) % rows)
@@ -755,10 +1079,18 @@ impl Mixed {
         let channels = self.out.size.min(GLANCED_CHANNELS);
         let row = |(b, h, s): (usize, usize, usize)| {
             let kv = h / (self.sizes.heads / self.value.heads);
-            let starts: Vec<usize> = (0..self.sizes.keys).map(|t| self.value.at(b, kv, t)).collect();
-            Some((site.scene.runs(value, &starts, channels)?, site.scene.runs(site.pair, &[self.out.at(b, h, s)], channels)?))
+            let starts: Vec<usize> = (0..self.sizes.keys)
+                .map(|t| self.value.at(b, kv, t))
+                .collect();
+            Some((
+                site.scene.runs(value, &starts, channels)?,
+                site.scene
+                    .runs(site.pair, &[self.out.at(b, h, s)], channels)?,
+            ))
         };
-        Some(Glance { rows: self.glanced().map(row).collect::<Option<_>>()? })
+        Some(Glance {
+            rows: self.glanced().map(row).collect::<Option<_>>()?,
+        })
     }
 
     /// Whether the first token of every head is that of the values, as it is where no token sees a later one.
@@ -767,17 +1099,38 @@ impl Mixed {
         let channels = self.out.size.min(GLANCED_CHANNELS);
         let per = heads / self.value.heads;
         let of = |pair: usize, starts: Vec<usize>| site.scene.runs(pair, &starts, channels);
-        let some = || (0..batch * heads).step_by((batch * heads).div_ceil(GLANCED)).map(move |nth| (nth / heads, nth % heads));
-        let values = of(value, some().map(|(b, h)| self.value.at(b, h / per, 0)).collect());
-        let outs = of(site.pair, some().map(|(b, h)| self.out.at(b, h, 0)).collect());
-        let (Some(values), Some(outs)) = (values, outs) else { return false };
+        let some = || {
+            (0..batch * heads)
+                .step_by((batch * heads).div_ceil(GLANCED))
+                .map(move |nth| (nth / heads, nth % heads))
+        };
+        let values = of(
+            value,
+            some().map(|(b, h)| self.value.at(b, h / per, 0)).collect(),
+        );
+        let outs = of(
+            site.pair,
+            some().map(|(b, h)| self.out.at(b, h, 0)).collect(),
+        );
+        let (Some(values), Some(outs)) = (values, outs) else {
+            return false;
+        };
         roughly(values.into_iter(), outs.into_iter(), 4.0 * site.floor[1])
     }
 
     /// Whether a few heads of a few tokens come out.
-    fn some(self, site: &Site<'_>, value: &[f64], which: Few, mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> bool {
+    fn some(
+        self,
+        site: &Site<'_>,
+        value: &[f64],
+        which: Few,
+        mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>,
+    ) -> bool {
         let out = &site.out.reference;
-        let wanted = self.few_rows(which).flat_map(|(b, h, s)| &out[self.out.at(b, h, s)..][..self.out.size]).copied();
+        let wanted = self
+            .few_rows(which)
+            .flat_map(|(b, h, s)| &out[self.out.at(b, h, s)..][..self.out.size])
+            .copied();
         let made = self.few_rows(which).flat_map(|(b, h, s)| {
             let mut one = vec![0.0; self.out.size];
             self.one(&weights(b, h, s), value, b, h, &mut one);
@@ -787,24 +1140,46 @@ impl Mixed {
     }
 
     /// How far they are off, squared.
-    fn miss(self, out: &[f64], value: &[f64], which: Few, mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>) -> f64 {
+    fn miss(
+        self,
+        out: &[f64],
+        value: &[f64],
+        which: Few,
+        mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>,
+    ) -> f64 {
         let mut one = vec![0.0; self.out.size];
         let mut of_row = |(b, h, s): (usize, usize, usize)| {
             self.one(&weights(b, h, s), value, b, h, &mut one);
             let wanted = &out[self.out.at(b, h, s)..][..self.out.size];
-            one.iter().zip(wanted).map(|(made, wanted)| (made - wanted) * (made - wanted)).sum::<f64>()
+            one.iter()
+                .zip(wanted)
+                .map(|(made, wanted)| (made - wanted) * (made - wanted))
+                .sum::<f64>()
         };
         self.few_rows(which).map(&mut of_row).sum()
     }
 
     /// A few heads of a few tokens.
     fn few_rows(self, which: Few) -> impl Iterator<Item = (usize, usize, usize)> + Clone {
-        let Sizes { batch, heads, queries, .. } = self.sizes;
+        let Sizes {
+            batch,
+            heads,
+            queries,
+            ..
+        } = self.sizes;
         let rows = batch * heads * queries;
         (0..rows.min(24)).map(move |i| {
             let row = (i * 2_654_435_761) % rows;
             let s = row % queries;
-            (row / queries / heads, row / queries % heads, if which == Few::First { s % FIRST.min(queries) } else { s })
+            (
+                row / queries / heads,
+                row / queries % heads,
+                if which == Few::First {
+                    s % FIRST.min(queries)
+                } else {
+                    s
+                },
+            )
         })
     }
 }
@@ -819,12 +1194,18 @@ impl Glance {
     fn promises(&self, most: f64, mut weights: impl FnMut(usize) -> Option<Vec<f64>>) -> bool {
         let (mut error, mut energy) = (0.0, 0.0);
         for (nth, (values, wanted)) in self.rows.iter().enumerate() {
-            let Some(weights) = weights(nth) else { return false };
+            let Some(weights) = weights(nth) else {
+                return false;
+            };
             let mut made = vec![0.0; wanted.len()];
             for (weight, values) in weights.iter().zip(values.chunks_exact(wanted.len())) {
                 add_times(&mut made, *weight, values);
             }
-            error += made.iter().zip(wanted).map(|(made, wanted)| (made - wanted) * (made - wanted)).sum::<f64>();
+            error += made
+                .iter()
+                .zip(wanted)
+                .map(|(made, wanted)| (made - wanted) * (made - wanted))
+                .sum::<f64>();
             energy += wanted.iter().map(|wanted| wanted * wanted).sum::<f64>();
             if error > most * most * energy {
                 return false;
@@ -834,27 +1215,53 @@ impl Glance {
     }
 }
 
-fn mixture(site: &Site<'_>, p: usize, v: usize, weights: &Arc<Recorded>, mixed: Mixed) -> Option<Learned> {
+fn mixture(
+    site: &Site<'_>,
+    p: usize,
+    v: usize,
+    weights: &Arc<Recorded>,
+    mixed: Mixed,
+) -> Option<Learned> {
     let value = site.load(v)?;
-    let Sizes { heads, queries, keys, .. } = mixed.sizes;
+    let Sizes {
+        heads,
+        queries,
+        keys,
+        ..
+    } = mixed.sizes;
     let row = move |weights: &Recorded, side: Which, b: usize, h: usize, s: usize| {
-        weights.run(side, ((b * heads + h) * queries + s) * keys, keys).into_owned()
+        weights
+            .run(side, ((b * heads + h) * queries + s) * keys, keys)
+            .into_owned()
     };
-    if !mixed.some(site, &value.reference, Few::Any, |b, h, s| row(weights, Which::Reference, b, h, s)) {
+    if !mixed.some(site, &value.reference, Few::Any, |b, h, s| {
+        row(weights, Which::Reference, b, h, s)
+    }) {
         return None;
     }
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let width = site.width();
     let over = |mixed: Mixed| -> Predict {
         let (weights, value) = (weights.clone(), value.clone());
-        Box::new(move |side, picked| Some(mixed.every(of(&value, side), picked, width, |b, h, s| row(&weights, side, b, h, s))))
+        Box::new(move |side, picked| {
+            Some(mixed.every(of(&value, side), picked, width, |b, h, s| {
+                row(&weights, side, b, h, s)
+            }))
+        })
     };
     let variants = mixed.value.others().map(|other| Variant {
         kind: "swapped",
-        text: format!("{} is taken of another part of {} than the values", name(p), name(v)),
+        text: format!(
+            "{} is taken of another part of {} than the values",
+            name(p),
+            name(v)
+        ),
         details: serde_json::json!({"inputs": [name(p), name(v)], "side": "candidate"}),
         fitted: false,
-        predict: over(Mixed { value: other, ..mixed }),
+        predict: over(Mixed {
+            value: other,
+            ..mixed
+        }),
     });
     let variants = variants.collect();
     Some(Learned {
@@ -884,8 +1291,13 @@ const FEW_KEYS: usize = 64;
 /// Windows that are shorter than what there is to see; of many keys only the lengths that people choose, and those beside them.
 fn windows(keys: usize) -> impl Iterator<Item = Mask> {
     let usual = (1..20).flat_map(|power| [(1usize << power) - 1, 1 << power, (1 << power) + 1]);
-    let lengths: Vec<usize> =
-        if keys <= FEW_KEYS { (FIRST..keys).collect() } else { usual.filter(|window| (FIRST..keys).contains(window)).collect() };
+    let lengths: Vec<usize> = if keys <= FEW_KEYS {
+        (FIRST..keys).collect()
+    } else {
+        usual
+            .filter(|window| (FIRST..keys).contains(window))
+            .collect()
+    };
     lengths.into_iter().map(Mask::Window)
 }
 
@@ -904,18 +1316,34 @@ impl Weights {
         let size = scores.query.size;
         let scales = [1.0 / (size as f64).sqrt(), 1.0, 1.0 / size as f64];
         // As many queries as keys and no mask, or more keys than queries and any.
-        let masks: &[Mask] = if scores.sizes.keys > scores.sizes.queries { &[Mask::Causal, Mask::Full] } else { &[Mask::Full] };
-        let ways: Vec<(f64, Mask)> = masks.iter().flat_map(|mask| scales.map(|scale| (scale, *mask))).collect();
+        let masks: &[Mask] = if scores.sizes.keys > scores.sizes.queries {
+            &[Mask::Causal, Mask::Full]
+        } else {
+            &[Mask::Full]
+        };
+        let ways: Vec<(f64, Mask)> = masks
+            .iter()
+            .flat_map(|mask| scales.map(|scale| (scale, *mask)))
+            .collect();
         let mut by_way = vec![Vec::new(); ways.len()];
         for (b, h, s) in mixed.glanced() {
             let query = site.scene.runs(q, &[scores.query.at(b, h, s)], size)?;
             let kv = h / (scores.sizes.heads / scores.key.heads);
-            let starts: Vec<usize> = (0..scores.sizes.keys).map(|t| scores.key.at(b, kv, t)).collect();
+            let starts: Vec<usize> = (0..scores.sizes.keys)
+                .map(|t| scores.key.at(b, kv, t))
+                .collect();
             let keys = site.scene.runs(k, &starts, size)?;
-            let dots: Vec<f64> = keys.chunks_exact(size).map(|key| dot(key, &query)).collect();
+            let dots: Vec<f64> = keys
+                .chunks_exact(size)
+                .map(|key| dot(key, &query))
+                .collect();
             for ((scale, mask), rows) in ways.iter().zip(&mut by_way) {
                 let mut row = dots.clone();
-                Softmax { scale: *scale, cap: None }.apply(&mut row, |t| mask.sees(scores.sizes, s, t));
+                Softmax {
+                    scale: *scale,
+                    cap: None,
+                }
+                .apply(&mut row, |t| mask.sees(scores.sizes, s, t));
                 rows.push(row);
             }
         }
@@ -923,7 +1351,9 @@ impl Weights {
     }
 
     fn promise(&self, glance: &Glance) -> bool {
-        self.by_way.iter().any(|rows| glance.promises(PROMISING, |nth| rows.get(nth).cloned()))
+        self.by_way
+            .iter()
+            .any(|rows| glance.promises(PROMISING, |nth| rows.get(nth).cloned()))
     }
 }
 
@@ -932,38 +1362,78 @@ const NEAREST: usize = 10;
 
 /// Attention whose probabilities were not recorded: the scale and the mask are those that make the reference.
 fn directly(site: &Site<'_>) -> Vec<Learned> {
-    let near: Vec<usize> = site.before.iter().copied().filter(|at| site.scene.entries()[*at].dims.len() >= 3).take(NEAREST).collect();
+    let near: Vec<usize> = site
+        .before
+        .iter()
+        .copied()
+        .filter(|at| site.scene.entries()[*at].dims.len() >= 3)
+        .take(NEAREST)
+        .collect();
     let mut learned = Vec::new();
     let mut possible: HashMap<(usize, Mixed), Could> = HashMap::new();
     let mut weights: HashMap<(usize, usize, Mixed), Option<Weights>> = HashMap::new();
     let dims = |at: usize| &site.scene.entries()[at].dims;
     let elements = |at: usize| dims(at).iter().product::<usize>();
     for &q in &near {
-        for Sizes { batch, heads, queries, .. } in readings(dims(q), site.dims()) {
-            let Some(query) = Heads::all(dims(q), batch, queries, Some(heads)).into_iter().next() else { continue };
+        for Sizes {
+            batch,
+            heads,
+            queries,
+            ..
+        } in readings(dims(q), site.dims())
+        {
+            let Some(query) = Heads::all(dims(q), batch, queries, Some(heads))
+                .into_iter()
+                .next()
+            else {
+                continue;
+            };
             let outs = Heads::all(site.dims(), batch, queries, Some(heads));
             for &k in near.iter().filter(|k| **k != q) {
-                let &[.., c, d, _] = &dims(k)[..] else { continue };
-                for &v in near.iter().filter(|v| **v != q && **v != k && elements(**v) == elements(k)) {
+                let &[.., c, d, _] = &dims(k)[..] else {
+                    continue;
+                };
+                for &v in near
+                    .iter()
+                    .filter(|v| **v != q && **v != k && elements(**v) == elements(k))
+                {
                     for (scores, value) in [d, c].into_iter().flat_map(|keys| {
-                        let sizes = Sizes { batch, heads, queries, keys };
+                        let sizes = Sizes {
+                            batch,
+                            heads,
+                            queries,
+                            keys,
+                        };
                         keys_and_values(sizes, query, dims(k), dims(v))
                     }) {
                         // Of one key there is nothing to choose.
-                        if scores.sizes.keys < 2 || heads % scores.key.heads != 0 || scores.work() > MOST_WORK {
+                        if scores.sizes.keys < 2
+                            || heads % scores.key.heads != 0
+                            || scores.work() > MOST_WORK
+                        {
                             continue;
                         }
                         for out in outs.iter().filter(|out| out.size == value.size) {
-                            let mixed = Mixed { sizes: scores.sizes, value, out: *out };
+                            let mixed = Mixed {
+                                sizes: scores.sizes,
+                                value,
+                                out: *out,
+                            };
                             // Whatever the queries and keys are.
-                            let could = possible.entry((v, mixed)).or_insert_with(|| Could::of(site, v, mixed));
+                            let could = possible
+                                .entry((v, mixed))
+                                .or_insert_with(|| Could::of(site, v, mixed));
                             let promises = match could {
                                 Could::Not => false,
                                 Could::Causal => true,
                                 Could::Promise(glance) => {
                                     let known = weights.entry((q, k, mixed));
-                                    let known = known.or_insert_with(|| Weights::of(site, [q, k], scores, mixed));
-                                    known.as_ref().is_some_and(|weights| weights.promise(glance))
+                                    let known = known.or_insert_with(|| {
+                                        Weights::of(site, [q, k], scores, mixed)
+                                    });
+                                    known
+                                        .as_ref()
+                                        .is_some_and(|weights| weights.promise(glance))
                                 }
                             };
                             if promises {
@@ -980,7 +1450,12 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
 
 /// The sizes that queries may have: with their heads apart, or merged where the output has them apart. The keys are not known yet.
 fn readings(of_query: &[usize], of_output: &[usize]) -> Vec<Sizes> {
-    let sizes = |batch: usize, heads: usize, queries: usize| Sizes { batch, heads, queries, keys: 0 };
+    let sizes = |batch: usize, heads: usize, queries: usize| Sizes {
+        batch,
+        heads,
+        queries,
+        keys: 0,
+    };
     let mut all = Vec::new();
     if let &[ref outer @ .., a, b, _] = of_query {
         let batch = outer.iter().product();
@@ -989,20 +1464,43 @@ fn readings(of_query: &[usize], of_output: &[usize]) -> Vec<Sizes> {
     if let (&[batch, tokens, _], &[same, a, b, _]) = (of_query, of_output)
         && batch == same
     {
-        let either = [(a, b), (b, a)].into_iter().filter(|(_, queries)| *queries == tokens);
+        let either = [(a, b), (b, a)]
+            .into_iter()
+            .filter(|(_, queries)| *queries == tokens);
         all.extend(either.map(|(heads, queries)| sizes(batch, heads, queries)));
     }
     all
 }
 
 /// How keys and values may lie that such queries are held against: alike, or with the heads of one merged.
-fn keys_and_values(sizes: Sizes, query: Heads, of_key: &[usize], of_value: &[usize]) -> Vec<(Scores, Heads)> {
-    let Sizes { batch, heads, keys, .. } = sizes;
-    let ways = |dims: &[usize]| Heads::of_size(dims, batch, keys, query.size, heads).into_iter().filter(|way| !way.is_fused());
+fn keys_and_values(
+    sizes: Sizes,
+    query: Heads,
+    of_key: &[usize],
+    of_value: &[usize],
+) -> Vec<(Scores, Heads)> {
+    let Sizes {
+        batch, heads, keys, ..
+    } = sizes;
+    let ways = |dims: &[usize]| {
+        Heads::of_size(dims, batch, keys, query.size, heads)
+            .into_iter()
+            .filter(|way| !way.is_fused())
+    };
     let mut all = Vec::new();
     for key in ways(of_key) {
-        let alike = |value: &Heads| if of_key == of_value { *value == key } else { value.heads == key.heads };
-        all.extend(ways(of_value).filter(alike).map(|value| (Scores { sizes, query, key }, value)));
+        let alike = |value: &Heads| {
+            if of_key == of_value {
+                *value == key
+            } else {
+                value.heads == key.heads
+            }
+        };
+        all.extend(
+            ways(of_value)
+                .filter(alike)
+                .map(|value| (Scores { sizes, query, key }, value)),
+        );
     }
     all
 }
@@ -1025,7 +1523,13 @@ impl Could {
     }
 }
 
-fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixed, could: &Could) -> Option<Learned> {
+fn attention(
+    site: &Site<'_>,
+    [q, k, v]: [usize; 3],
+    scores: Scores,
+    mixed: Mixed,
+    could: &Could,
+) -> Option<Learned> {
     let (starts_alone, sees_all) = match could {
         Could::Not => return None,
         Could::Causal => (true, false),
@@ -1034,58 +1538,106 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
     let (query, key, value) = (site.load(q)?, site.load(k)?, site.load(v)?);
     let size = scores.query.size as f64;
     let sizes = scores.sizes;
-    let weights = move |query: &[f64], key: &[f64], softmax: Softmax, mask: Mask, b: usize, h: usize, s: usize| {
+    let weights = move |query: &[f64],
+                        key: &[f64],
+                        softmax: Softmax,
+                        mask: Mask,
+                        b: usize,
+                        h: usize,
+                        s: usize| {
         let mut row = Vec::new();
         scores.seen(query, key, (b, h, s), |t| mask.sees(sizes, s, t), &mut row);
         softmax.apply(&mut row, |t| mask.sees(sizes, s, t));
         row
     };
     let plain = [1.0 / size.sqrt(), 1.0, 1.0 / size].map(|scale| Softmax { scale, cap: None });
-    let capped = CAPS.map(|cap| Softmax { cap: Some(cap), ..plain[0] });
+    let capped = CAPS.map(|cap| Softmax {
+        cap: Some(cap),
+        ..plain[0]
+    });
     let near = |mask: Mask, softmax: Softmax, rows: Few| {
-        mixed.some(site, &value.reference, rows, |b, h, s| weights(&query.reference, &key.reference, softmax, mask, b, h, s))
+        mixed.some(site, &value.reference, rows, |b, h, s| {
+            weights(&query.reference, &key.reference, softmax, mask, b, h, s)
+        })
     };
     let ways = || plain.into_iter().chain(capped);
-    let full = || ways().find(|softmax| near(Mask::Full, *softmax, Few::Any)).map(|softmax| (Mask::Full, softmax));
+    let full = || {
+        ways()
+            .find(|softmax| near(Mask::Full, *softmax, Few::Any))
+            .map(|softmax| (Mask::Full, softmax))
+    };
     // The first tokens see the same under every causal mask: they tell the softmax, and all others the mask.
     let causal = || {
         let softmax = ways().find(|softmax| near(Mask::Causal, *softmax, Few::First))?;
-        let mask = std::iter::once(Mask::Causal).chain(windows(sizes.keys)).find(|mask| near(*mask, softmax, Few::Any))?;
+        let mask = std::iter::once(Mask::Causal)
+            .chain(windows(sizes.keys))
+            .find(|mask| near(*mask, softmax, Few::Any))?;
         Some((mask, softmax))
     };
-    let (mask, softmax) = if starts_alone { causal() } else { None }.or_else(|| if sees_all { full() } else { None })?;
+    let (mask, softmax) = if starts_alone { causal() } else { None }
+        .or_else(|| if sees_all { full() } else { None })?;
     let scale = softmax.scale;
     let name = |at: usize| site.scene.entries()[at].name.as_str();
     let width = site.width();
     let over = |softmax: Softmax, mask: Mask| -> Predict {
         let (query, key, value) = (query.clone(), key.clone(), value.clone());
         Box::new(move |side, picked| {
-            let weights = |b, h, s| weights(of(&query, side), of(&key, side), softmax, mask, b, h, s);
+            let weights =
+                |b, h, s| weights(of(&query, side), of(&key, side), softmax, mask, b, h, s);
             Some(mixed.every(of(&value, side), picked, width, weights))
         })
     };
     // On a few rows of the candidate, to choose among many.
     let miss = |softmax: Softmax, mask: Mask| {
-        mixed.miss(&site.out.candidate, &value.candidate, Few::Any, |b, h, s| {
-            weights(&query.candidate, &key.candidate, softmax, mask, b, h, s)
-        })
+        mixed.miss(
+            &site.out.candidate,
+            &value.candidate,
+            Few::Any,
+            |b, h, s| weights(&query.candidate, &key.candidate, softmax, mask, b, h, s),
+        )
     };
     let mut variants = Vec::new();
-    let mut masks: Vec<Mask> = [Mask::Causal, Mask::Full].into_iter().chain(windows(sizes.keys)).filter(|other| *other != mask).collect();
+    let mut masks: Vec<Mask> = [Mask::Causal, Mask::Full]
+        .into_iter()
+        .chain(windows(sizes.keys))
+        .filter(|other| *other != mask)
+        .collect();
     masks.sort_by_cached_key(|mask| miss(softmax, *mask).to_bits());
     for other in masks.into_iter().take(NEAREST_MASKS) {
         variants.push(Variant {
             kind: "masked",
-            text: format!("attention of {} with {} where the reference has {}", name(q), other.text(), mask.text()),
+            text: format!(
+                "attention of {} with {} where the reference has {}",
+                name(q),
+                other.text(),
+                mask.text()
+            ),
             details: serde_json::json!({"candidate": other.text(), "reference": mask.text()}),
             fitted: false,
             predict: over(softmax, other),
         });
     }
     // Another scale is nothing subtle.
-    let differs =
-        miss(softmax, mask) > DIFFERS * mixed.miss(&site.out.candidate, &value.candidate, Few::Any, |_, _, _| vec![0.0; sizes.keys]);
-    let fit = || functions::best_cap(|factor| miss(Softmax { scale: scale * factor / SCALES, ..softmax }, mask)) * scale / SCALES;
+    let differs = miss(softmax, mask)
+        > DIFFERS
+            * mixed.miss(
+                &site.out.candidate,
+                &value.candidate,
+                Few::Any,
+                |_, _, _| vec![0.0; sizes.keys],
+            );
+    let fit = || {
+        functions::best_cap(|factor| {
+            miss(
+                Softmax {
+                    scale: scale * factor / SCALES,
+                    ..softmax
+                },
+                mask,
+            )
+        }) * scale
+            / SCALES
+    };
     let fitted = if differs { fit() } else { scale };
     for other in [1.0, 1.0 / size.sqrt(), 1.0 / size, fitted] {
         if (other / scale - 1.0).abs() > 0.01 {
@@ -1099,9 +1651,17 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
             });
         }
     }
-    let capped = CAPS.map(Some).into_iter().chain([None]).filter(|cap| *cap != softmax.cap);
+    let capped = CAPS
+        .map(Some)
+        .into_iter()
+        .chain([None])
+        .filter(|cap| *cap != softmax.cap);
     for cap in capped {
-        let said = |cap: Option<f64>| cap.map_or("not capped".to_owned(), |cap| format!("capped at {}", short(cap)));
+        let said = |cap: Option<f64>| {
+            cap.map_or("not capped".to_owned(), |cap| {
+                format!("capped at {}", short(cap))
+            })
+        };
         variants.push(Variant {
             kind: "function",
             text: format!("the scores of {} and {} are {} where the reference's are {}", name(q), name(k), said(cap), said(softmax.cap)),
@@ -1117,7 +1677,10 @@ fn attention(site: &Site<'_>, [q, k, v]: [usize; 3], scores: Scores, mixed: Mixe
             name(k),
             name(v),
             mask.text(),
-            softmax.cap.map_or(String::new(), |cap| format!(" and scores capped at {}", short(cap)))
+            softmax.cap.map_or(String::new(), |cap| format!(
+                " and scores capped at {}",
+                short(cap)
+            ))
         ),
         inputs: vec![q, k, v],
         terms: sizes.keys,

@@ -31,11 +31,21 @@ impl Op for Blend {
 
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
         let elements = site.elements();
-        let Some(wanted) = site.sketch() else { return Vec::new() };
+        let Some(wanted) = site.sketch() else {
+            return Vec::new();
+        };
         let size = energy(&wanted);
-        let same = |at: &usize| site.scene.entries()[*at].dims.iter().product::<usize>() == elements;
-        let sketched = site.before.iter().copied().filter(same).filter_map(|at| Some((at, site.scene.sketch(at)?[0].clone())));
-        let terms: Vec<Term> = sketched.filter_map(|(at, values)| Term::new(at, values, &wanted)).collect();
+        let same =
+            |at: &usize| site.scene.entries()[*at].dims.iter().product::<usize>() == elements;
+        let sketched = site
+            .before
+            .iter()
+            .copied()
+            .filter(same)
+            .filter_map(|at| Some((at, site.scene.sketch(at)?[0].clone())));
+        let terms: Vec<Term> = sketched
+            .filter_map(|(at, values)| Term::new(at, values, &wanted))
+            .collect();
         let most = site.floor[1] * site.floor[1] * size;
         if most.is_nan() || most <= 0.0 {
             return Vec::new();
@@ -43,15 +53,31 @@ impl Op for Blend {
         let mut learned = Vec::new();
         for (nth, x) in terms.iter().enumerate() {
             for y in &terms[nth + 1..] {
-                let Some(factors) = fitted(x, y, site.floor[0] * size.sqrt()) else { continue };
-                let made = |factors: [f64; 2]| x.values.iter().zip(&*y.values).map(move |(x, y)| factors[0] * x + factors[1] * y);
-                let near = |factors: &[f64; 2]| is_near(made(*factors), wanted.iter().copied(), most);
-                let Some(factors) = [factors.map(|factor| factor.rounded()), factors.map(|factor| factor.value)].into_iter().find(near)
-                else {
+                let Some(factors) = fitted(x, y, site.floor[0] * size.sqrt()) else {
+                    continue;
+                };
+                let made = |factors: [f64; 2]| {
+                    x.values
+                        .iter()
+                        .zip(&*y.values)
+                        .map(move |(x, y)| factors[0] * x + factors[1] * y)
+                };
+                let near =
+                    |factors: &[f64; 2]| is_near(made(*factors), wanted.iter().copied(), most);
+                let Some(factors) = [
+                    factors.map(|factor| factor.rounded()),
+                    factors.map(|factor| factor.value),
+                ]
+                .into_iter()
+                .find(near) else {
                     continue;
                 };
                 let terms = site.load(x.at).zip(site.load(y.at));
-                learned.extend(terms.map(|(first, second)| blend(site, [(x.at, first), (y.at, second)], factors)));
+                learned.extend(
+                    terms.map(|(first, second)| {
+                        blend(site, [(x.at, first), (y.at, second)], factors)
+                    }),
+                );
                 if learned.len() == MOST {
                     return learned;
                 }
@@ -72,8 +98,16 @@ struct Term {
 
 impl Term {
     fn new(at: usize, values: Arc<[f64]>, wanted: &[f64]) -> Option<Self> {
-        let (energy, along) = (energy(&values), values.iter().zip(wanted).map(|(x, w)| x * w).sum::<f64>());
-        (energy > 0.0 && energy.is_finite() && along.is_finite()).then_some(Self { at, values, energy, along })
+        let (energy, along) = (
+            energy(&values),
+            values.iter().zip(wanted).map(|(x, w)| x * w).sum::<f64>(),
+        );
+        (energy > 0.0 && energy.is_finite() && along.is_finite()).then_some(Self {
+            at,
+            values,
+            energy,
+            along,
+        })
     }
 }
 
@@ -87,8 +121,13 @@ impl Factor {
     /// The shortest number that it may be.
     fn rounded(self) -> f64 {
         let digits = [1.0, 10.0, 100.0, 1000.0];
-        let shorter = digits.into_iter().map(|power| (self.value * power).round() / power);
-        shorter.into_iter().find(|short| (short - self.value).abs() <= UNCERTAIN * self.uncertainty).unwrap_or(self.value)
+        let shorter = digits
+            .into_iter()
+            .map(|power| (self.value * power).round() / power);
+        shorter
+            .into_iter()
+            .find(|short| (short - self.value).abs() <= UNCERTAIN * self.uncertainty)
+            .unwrap_or(self.value)
     }
 }
 
@@ -104,19 +143,33 @@ fn fitted(x: &Term, y: &Term, rounding: f64) -> Option<[Factor; 2]> {
         uncertainty: rounding * (other.energy / area).sqrt() / (own.values.len() as f64).sqrt(),
     };
     let both = [factor(x, y), factor(y, x)];
-    let counts = |(factor, term): (&Factor, &Term)| factor.value.abs() * term.energy.sqrt() > COUNTS * rounding;
+    let counts = |(factor, term): (&Factor, &Term)| {
+        factor.value.abs() * term.energy.sqrt() > COUNTS * rounding
+    };
     both.iter().zip([x, y]).all(counts).then_some(both)
 }
 
 fn blend(site: &Site<'_>, terms: [(usize, Arc<Loaded>); 2], factors: [f64; 2]) -> Learned {
     let inputs: Vec<usize> = terms.iter().map(|(at, _)| *at).collect();
-    let named = inputs.iter().zip(factors).map(|(at, factor)| (site.scene.entries()[*at].name.as_str(), factor));
+    let named = inputs
+        .iter()
+        .zip(factors)
+        .map(|(at, factor)| (site.scene.entries()[*at].name.as_str(), factor));
     // What is added first, what is taken away behind it.
     let (plus, minus): (Vec<_>, Vec<_>) = named.partition(|(_, factor)| *factor > 0.0);
-    let text =
-        |(name, factor): &(&str, f64)| if factor.abs() == 1.0 { (*name).to_owned() } else { format!("{} {name}", short(factor.abs())) };
+    let text = |(name, factor): &(&str, f64)| {
+        if factor.abs() == 1.0 {
+            (*name).to_owned()
+        } else {
+            format!("{} {name}", short(factor.abs()))
+        }
+    };
     let added = plus.iter().map(text).collect::<Vec<_>>().join(" + ");
-    let formula = minus.iter().fold(added, |formula, term| format!("{formula} - {}", text(term)).trim_start().to_owned());
+    let formula = minus.iter().fold(added, |formula, term| {
+        format!("{formula} - {}", text(term))
+            .trim_start()
+            .to_owned()
+    });
     let width = site.width();
     Learned {
         formula,
@@ -128,7 +181,12 @@ fn blend(site: &Site<'_>, terms: [(usize, Arc<Loaded>); 2], factors: [f64; 2]) -
         on_some_rows: false,
         predict: Box::new(move |side, picked| {
             let [x, y] = [0, 1].map(|nth| picked.of(of(&terms[nth].1, side), width));
-            Some(x.iter().zip(y.iter()).map(|(x, y)| factors[0] * x + factors[1] * y).collect())
+            Some(
+                x.iter()
+                    .zip(y.iter())
+                    .map(|(x, y)| factors[0] * x + factors[1] * y)
+                    .collect(),
+            )
         }),
         variants: Vec::new(),
         telling: None,

@@ -9,8 +9,10 @@ pub(super) struct Copy;
 impl Op for Copy {
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
         let mut learned = Vec::new();
-        let out_rows: Vec<(Rows, Few)> =
-            Rows::all(site.dims()).into_iter().filter_map(|rows| Some((rows, Few::of(site, &rows)?))).collect();
+        let out_rows: Vec<(Rows, Few)> = Rows::all(site.dims())
+            .into_iter()
+            .filter_map(|rows| Some((rows, Few::of(site, &rows)?)))
+            .collect();
         for &input in &site.before {
             let dims = &site.scene.entries()[input].dims;
             let (from, to): (usize, usize) = (dims.iter().product(), site.elements());
@@ -23,7 +25,11 @@ impl Op for Copy {
                     if inner.rows != rows.rows || inner.features < rows.features {
                         continue;
                     }
-                    let step = if inner.features == rows.features { 1 } else { rows.features };
+                    let step = if inner.features == rows.features {
+                        1
+                    } else {
+                        rows.features
+                    };
                     for offset in (0..=inner.features - rows.features).step_by(step.max(1)) {
                         if few.promise(site, input, |at| place(rows, &inner, offset, at))
                             && let Some(loaded) = site.load(input)
@@ -49,15 +55,24 @@ const FEW: usize = 6;
 impl Few {
     fn of(site: &Site<'_>, rows: &Rows) -> Option<Self> {
         let picked: Vec<usize> = sample(rows.count()).into_iter().take(FEW).collect();
-        let wanted = site.scene.pick(site.pair, &picked.iter().map(|at| rows.at(*at)).collect::<Vec<_>>())?;
+        let wanted = site.scene.pick(
+            site.pair,
+            &picked.iter().map(|at| rows.at(*at)).collect::<Vec<_>>(),
+        )?;
         Some(Self { picked, wanted })
     }
 
     fn promise(&self, site: &Site<'_>, input: usize, place: impl Fn(usize) -> usize) -> bool {
         let places: Vec<usize> = self.picked.iter().map(|at| place(*at)).collect();
-        let Some(given) = site.scene.pick(input, &places) else { return false };
+        let Some(given) = site.scene.pick(input, &places) else {
+            return false;
+        };
         // Zeros are copies of all others.
-        roughly(given.iter().copied(), self.wanted.iter().copied(), site.floor[1]) || self.wanted.iter().all(|value| *value == 0.0)
+        roughly(
+            given.iter().copied(),
+            self.wanted.iter().copied(),
+            site.floor[1],
+        ) || self.wanted.iter().all(|value| *value == 0.0)
     }
 }
 
@@ -65,7 +80,14 @@ fn place(rows: &Rows, inner: &Rows, offset: usize, at: usize) -> usize {
     inner.at(at / rows.features * inner.features + offset + at % rows.features)
 }
 
-fn slice(site: &Site<'_>, input: usize, loaded: &Arc<crate::causes::Loaded>, rows: &Rows, inner: &Rows, offset: usize) -> Option<Learned> {
+fn slice(
+    site: &Site<'_>,
+    input: usize,
+    loaded: &Arc<crate::causes::Loaded>,
+    rows: &Rows,
+    inner: &Rows,
+    offset: usize,
+) -> Option<Learned> {
     let place = |at: usize| place(rows, inner, offset, at);
     let picked = sample(rows.count());
     let made = picked.iter().map(|at| loaded.reference[place(*at)]);
@@ -74,7 +96,11 @@ fn slice(site: &Site<'_>, input: usize, loaded: &Arc<crate::causes::Loaded>, row
         return None;
     }
     let name = &site.scene.entries()[input].name;
-    let part = if inner.features == rows.features { String::new() } else { format!("[.., {offset}:{}]", offset + rows.features) };
+    let part = if inner.features == rows.features {
+        String::new()
+    } else {
+        format!("[.., {offset}:{}]", offset + rows.features)
+    };
     let (loaded, rows, inner, width) = (loaded.clone(), *rows, *inner, site.width());
     Some(Learned {
         formula: format!("{name}{part}"),
@@ -92,7 +118,9 @@ fn slice(site: &Site<'_>, input: usize, loaded: &Arc<crate::causes::Loaded>, row
                 let (mut at, end) = (rows.from(row * width), rows.from(row * width) + width);
                 while at < end {
                     let run = inner.run(offset + at % rows.features).min(end - at);
-                    made.extend_from_slice(&values[self::place(&rows, &inner, offset, at)..][..run]);
+                    made.extend_from_slice(
+                        &values[self::place(&rows, &inner, offset, at)..][..run],
+                    );
                     at += run;
                 }
             }

@@ -17,7 +17,9 @@ impl Op for Lookup {
     }
 
     fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
-        let Some(&features) = site.dims().last() else { return Vec::new() };
+        let Some(&features) = site.dims().last() else {
+            return Vec::new();
+        };
         let tokens = site.elements() / features.max(1);
         let mut learned = Vec::new();
         for &input in &site.before {
@@ -26,14 +28,17 @@ impl Op for Lookup {
             if !integer || entry.dims.iter().product::<usize>() != tokens {
                 continue;
             }
-            let Some(ids) = site.load(input) else { continue };
+            let Some(ids) = site.load(input) else {
+                continue;
+            };
             let mut table: HashMap<i64, usize> = HashMap::new();
             let mut repeated = false;
             for (token, id) in ids.reference.iter().enumerate() {
                 repeated |= table.insert(*id as i64, token).is_some();
             }
             // Without one id twice any tensor could be a table's rows: only the first one after the ids is believed to be.
-            let first = (input + 1..site.pair).all(|between| site.scene.entries()[between].parameter);
+            let first =
+                (input + 1..site.pair).all(|between| site.scene.entries()[between].parameter);
             if !repeated && !first {
                 continue;
             }
@@ -60,7 +65,9 @@ impl Op for Lookup {
                     let ids = of(&ids, side);
                     for (at, id) in picked.rows().map(|row| (row, ids[row])) {
                         // An id that the reference never looked up has an unknown row: whatever it is is right.
-                        let (from, token) = table.get(&(id as i64)).map_or((of(&out, side), at), |token| (&out.reference[..], *token));
+                        let (from, token) = table
+                            .get(&(id as i64))
+                            .map_or((of(&out, side), at), |token| (&out.reference[..], *token));
                         values.extend_from_slice(&from[token * features..(token + 1) * features]);
                     }
                     Some(values)

@@ -48,7 +48,12 @@ impl Picked<'_> {
     pub(crate) fn of<'v>(self, values: &'v [f64], width: usize) -> Cow<'v, [f64]> {
         match self {
             Picked::Run(first, count) => Cow::Borrowed(&values[first * width..][..count * width]),
-            Picked::These(rows) => Cow::Owned(rows.iter().flat_map(|row| &values[row * width..][..width]).copied().collect()),
+            Picked::These(rows) => Cow::Owned(
+                rows.iter()
+                    .flat_map(|row| &values[row * width..][..width])
+                    .copied()
+                    .collect(),
+            ),
         }
     }
 }
@@ -82,7 +87,9 @@ pub(crate) struct Learned {
 impl Learned {
     /// Whether a distance is what rounding does in this op.
     pub(crate) fn makes(&self, off: &Measures, floor: &Measures) -> bool {
-        off.iter().zip(floor).all(|(off, floor)| *off <= self.looseness * floor)
+        off.iter()
+            .zip(floor)
+            .all(|(off, floor)| *off <= self.looseness * floor)
     }
 }
 
@@ -146,8 +153,16 @@ pub(super) fn sample(count: usize) -> Vec<usize> {
 }
 
 /// Whether values are near enough on a sample to look at all of them: relative to their own size, generously.
-fn roughly(made: impl Iterator<Item = f64>, wanted: impl Iterator<Item = f64> + Clone, tolerance: f64) -> bool {
-    let energy: f64 = wanted.clone().filter(|wanted| wanted.is_finite()).map(|wanted| wanted * wanted).sum();
+fn roughly(
+    made: impl Iterator<Item = f64>,
+    wanted: impl Iterator<Item = f64> + Clone,
+    tolerance: f64,
+) -> bool {
+    let energy: f64 = wanted
+        .clone()
+        .filter(|wanted| wanted.is_finite())
+        .map(|wanted| wanted * wanted)
+        .sum();
     energy > 0.0 && is_near(made, wanted, tolerance * tolerance * energy)
 }
 

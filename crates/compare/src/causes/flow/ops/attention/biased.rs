@@ -1,6 +1,9 @@
 //! Probabilities whose scores have something added: a slope per head along the keys (ALiBi), or a bias that is recorded (T5).
 
-use super::{CAPS, FEW_ROWS, Likely, LikelyRow, Loaded, NEGLIGIBLE, Odds, RELATED, Rows, Scores, Sizes, Softmax, are_probabilities};
+use super::{
+    CAPS, FEW_ROWS, Likely, LikelyRow, Loaded, NEGLIGIBLE, Odds, RELATED, Rows, Scores, Sizes,
+    Softmax, are_probabilities,
+};
 use crate::{
     causes::{
         constants::{factor, said, short},
@@ -20,30 +23,42 @@ enum Bias {
     /// Times the key's place; the query's is the same for its whole row, which a softmax does not see.
     Slopes(Arc<[f64]>),
     /// Recorded, with what each index steps over; 0 where it is repeated.
-    Recorded { input: usize, values: Arc<Loaded>, steps: [usize; 4] },
+    Recorded {
+        input: usize,
+        values: Arc<Loaded>,
+        steps: [usize; 4],
+    },
 }
 
 impl Bias {
     fn at(&self, side: Which, [batch, head, query, key]: [usize; 4]) -> f64 {
         match self {
             Self::Slopes(slopes) => slopes[head] * key as f64,
-            Self::Recorded { values, steps, .. } => {
-                of(values, side)[batch * steps[0] + head * steps[1] + query * steps[2] + key * steps[3]]
-            }
+            Self::Recorded { values, steps, .. } => of(values, side)
+                [batch * steps[0] + head * steps[1] + query * steps[2] + key * steps[3]],
         }
     }
 
     /// Every recorded tensor that may be added to scores of these sizes, as `[.., h, s, t]`, or with the heads last as a table of embeddings has
     /// them; any of the first three may be 1.
     fn recorded(site: &Site<'_>, sizes: Sizes) -> Vec<Self> {
-        let Sizes { batch, heads, queries, keys } = sizes;
+        let Sizes {
+            batch,
+            heads,
+            queries,
+            keys,
+        } = sizes;
         let mut found = Vec::new();
         for &input in site.before.iter().chain(&site.parameters) {
             let dims: Vec<usize> = site.scene.entries()[input].dims.clone();
             let mut ways: Vec<[usize; 4]> = Vec::new();
             match *dims {
-                [s, t, h] if (s, t, h) == (queries, keys, heads) => ways.push([0, 1, keys * heads, heads]),
-                [ref outer @ .., s, t] if t == keys && (s == queries || s == 1) && outer.len() <= 2 => {
+                [s, t, h] if (s, t, h) == (queries, keys, heads) => {
+                    ways.push([0, 1, keys * heads, heads])
+                }
+                [ref outer @ .., s, t]
+                    if t == keys && (s == queries || s == 1) && outer.len() <= 2 =>
+                {
                     let (b, h) = match *outer {
                         [] => (1, 1),
                         [h] => (1, h),
@@ -63,7 +78,11 @@ impl Bias {
                 continue;
             }
             for steps in ways {
-                found.extend(site.load(input).map(|values| Self::Recorded { input, values, steps }));
+                found.extend(site.load(input).map(|values| Self::Recorded {
+                    input,
+                    values,
+                    steps,
+                }));
             }
         }
         found
@@ -77,16 +96,33 @@ struct Biased {
 }
 
 impl Biased {
-    fn row(&self, side: Which, Softmax { scale, cap }: Softmax, times: f64, row: usize) -> Vec<f64> {
+    fn row(
+        &self,
+        side: Which,
+        Softmax { scale, cap }: Softmax,
+        times: f64,
+        row: usize,
+    ) -> Vec<f64> {
         let (batch, head, query) = self.rows.index(row);
         let mut scores = Vec::new();
-        self.rows.scores.row(of(&self.rows.query, side), of(&self.rows.key, side), batch, head, query, &mut scores);
+        self.rows.scores.row(
+            of(&self.rows.query, side),
+            of(&self.rows.key, side),
+            batch,
+            head,
+            query,
+            &mut scores,
+        );
         for (key, score) in scores.iter_mut().enumerate() {
             let capped = cap.map_or(scale * *score, |cap| softcap(scale * *score, cap));
             *score = capped + times * self.bias.at(side, [batch, head, query, key]);
         }
         let support = self.rows.wanted(row);
-        Softmax { scale: 1.0, cap: None }.apply(&mut scores, |key| support[key] > 0.0);
+        Softmax {
+            scale: 1.0,
+            cap: None,
+        }
+        .apply(&mut scores, |key| support[key] > 0.0);
         scores
     }
 
@@ -94,7 +130,10 @@ impl Biased {
     fn miss(&self, side: Which, softmax: Softmax, times: f64) -> f64 {
         let off = |row: usize| {
             let made = self.row(side, softmax, times, row);
-            made.iter().zip(&*self.rows.of(side, row)).map(|(made, wanted)| (made - wanted).powi(2)).sum::<f64>()
+            made.iter()
+                .zip(&*self.rows.of(side, row))
+                .map(|(made, wanted)| (made - wanted).powi(2))
+                .sum::<f64>()
         };
         self.rows.some().into_iter().map(off).sum()
     }
@@ -104,8 +143,13 @@ pub(super) fn learn(site: &Site<'_>, sizes: Sizes, likely: &mut Likely) -> Vec<L
     let mut learned = Vec::new();
     let recorded = Bias::recorded(site, sizes);
     for (inputs, scores) in Scores::all(site, sizes) {
-        let Some(dots) = likely.dots(site, inputs, scores) else { continue };
-        let biases: Vec<&Bias> = recorded.iter().filter(|bias| may_be_beside(bias, &likely.rows, &dots)).collect();
+        let Some(dots) = likely.dots(site, inputs, scores) else {
+            continue;
+        };
+        let biases: Vec<&Bias> = recorded
+            .iter()
+            .filter(|bias| may_be_beside(bias, &likely.rows, &dots))
+            .collect();
         let has_slopes = may_have_slopes(&likely.rows, &dots);
         if has_slopes || !biases.is_empty() {
             learned.extend(of_inputs(site, inputs, scores, &biases, has_slopes));
@@ -119,7 +163,11 @@ fn may_be_beside(bias: &Bias, rows: &[LikelyRow], dots: &[Vec<f64>]) -> bool {
     let mut odds = Odds::default();
     for (row, dots) in rows.iter().zip(dots) {
         let at = |key: usize| bias.at(Which::Reference, [row.batch, row.head, row.query, key]);
-        let without = row.seen.iter().zip(&row.probable).map(|(key, p)| p * (-at(*key)).exp());
+        let without = row
+            .seen
+            .iter()
+            .zip(&row.probable)
+            .map(|(key, p)| p * (-at(*key)).exp());
         odds.add(dots, &shares(without.collect()));
     }
     odds.related(RELATED)
@@ -133,11 +181,29 @@ fn may_have_slopes(rows: &[LikelyRow], dots: &[Vec<f64>]) -> bool {
         let level = |values: Vec<f64>| -> Vec<f64> {
             let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
             let (centre, middle) = (mean(&values), mean(&keys));
-            let both = || values.iter().zip(&keys).map(|(value, key)| (value - centre, key - middle));
-            let (rise, run) = both().fold((0.0, 0.0), |(rise, run), (value, key)| (rise + value * key, run + key * key));
-            both().map(|(value, key)| if run > 0.0 { value - rise / run * key } else { value }).collect()
+            let both = || {
+                values
+                    .iter()
+                    .zip(&keys)
+                    .map(|(value, key)| (value - centre, key - middle))
+            };
+            let (rise, run) = both().fold((0.0, 0.0), |(rise, run), (value, key)| {
+                (rise + value * key, run + key * key)
+            });
+            both()
+                .map(|(value, key)| {
+                    if run > 0.0 {
+                        value - rise / run * key
+                    } else {
+                        value
+                    }
+                })
+                .collect()
         };
-        odds.add_levelled(&level(dots.clone()), &level(row.probable.iter().map(|p| p.ln()).collect()));
+        odds.add_levelled(
+            &level(dots.clone()),
+            &level(row.probable.iter().map(|p| p.ln()).collect()),
+        );
     }
     odds.related(RELATED)
 }
@@ -148,23 +214,45 @@ fn shares(of: Vec<f64>) -> Vec<f64> {
     of.into_iter().map(|one| one / sum).collect()
 }
 
-fn of_inputs(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores, recorded: &[&Bias], has_slopes: bool) -> Option<Learned> {
+fn of_inputs(
+    site: &Site<'_>,
+    [q, k]: [usize; 2],
+    scores: Scores,
+    recorded: &[&Bias],
+    has_slopes: bool,
+) -> Option<Learned> {
     let (query, key) = (site.load(q)?, site.load(k)?);
-    let rows = Rows { scores, query, key, out: site.out.recorded().clone() };
+    let rows = Rows {
+        scores,
+        query,
+        key,
+        out: site.out.recorded().clone(),
+    };
     let near = |biased: &Biased, scale: f64| {
         let picked = biased.rows.some();
-        let wanted = picked.iter().flat_map(|row| biased.rows.wanted(*row).to_vec());
-        let made = picked.iter().flat_map(|row| biased.row(Which::Reference, Softmax { scale, cap: None }, 1.0, *row));
+        let wanted = picked
+            .iter()
+            .flat_map(|row| biased.rows.wanted(*row).to_vec());
+        let made = picked
+            .iter()
+            .flat_map(|row| biased.row(Which::Reference, Softmax { scale, cap: None }, 1.0, *row));
         roughly(made, wanted, 16.0 * site.floor[1])
     };
-    let mut biased = Biased { rows, bias: Bias::Slopes([].into()) };
+    let mut biased = Biased {
+        rows,
+        bias: Bias::Slopes([].into()),
+    };
     for bias in recorded {
         biased.bias = (*bias).clone();
         if let Some(scale) = scale_beside(&biased).filter(|scale| near(&biased, *scale)) {
             return Some(made(site, [q, k], biased, scale));
         }
     }
-    let (scale, slopes) = if has_slopes { slopes(&biased.rows)? } else { return None };
+    let (scale, slopes) = if has_slopes {
+        slopes(&biased.rows)?
+    } else {
+        return None;
+    };
     biased.bias = Bias::Slopes(slopes.into());
     near(&biased, scale).then(|| made(site, [q, k], biased, scale))
 }
@@ -174,9 +262,21 @@ fn scale_beside(biased: &Biased) -> Option<f64> {
     let (rows, mut odds, mut dots) = (&biased.rows, Odds::default(), Vec::new());
     for row in rows.some() {
         let (batch, head, query) = rows.index(row);
-        rows.scores.row(&rows.query.reference, &rows.key.reference, batch, head, query, &mut dots);
-        let without = |(key, p): (usize, &f64)| p * (-biased.bias.at(Which::Reference, [batch, head, query, key])).exp();
-        odds.add(&dots, &shares(rows.wanted(row).iter().enumerate().map(without).collect()));
+        rows.scores.row(
+            &rows.query.reference,
+            &rows.key.reference,
+            batch,
+            head,
+            query,
+            &mut dots,
+        );
+        let without = |(key, p): (usize, &f64)| {
+            p * (-biased.bias.at(Which::Reference, [batch, head, query, key])).exp()
+        };
+        odds.add(
+            &dots,
+            &shares(rows.wanted(row).iter().enumerate().map(without).collect()),
+        );
     }
     // Where the scores themselves are recorded nothing is left for queries and keys to explain.
     let scale = odds.xy / odds.xx;
@@ -192,21 +292,41 @@ const LEFT: f64 = 0.02;
 
 /// One scale, and a slope per head along the keys: least squares within rows.
 fn slopes(rows: &Rows) -> Option<(f64, Vec<f64>)> {
-    let Sizes { batch, heads, queries, keys } = rows.scores.sizes;
+    let Sizes {
+        batch,
+        heads,
+        queries,
+        keys,
+    } = rows.scores.sizes;
     let mut sums = vec![[0.0; 5]; heads];
     let (mut all, mut dots) = (0.0, Vec::new());
     // The last queries see most.
     for (head, sums) in sums.iter_mut().enumerate() {
         for nth in 0..FITTED_ROWS.min(batch * queries) {
             let (b, s) = (nth % batch, queries - 1 - nth / batch % queries);
-            rows.scores.row(&rows.query.reference, &rows.key.reference, b, head, s, &mut dots);
+            rows.scores.row(
+                &rows.query.reference,
+                &rows.key.reference,
+                b,
+                head,
+                s,
+                &mut dots,
+            );
             let p = rows.wanted((b * heads + head) * queries + s);
             let used: Vec<usize> = (0..keys).filter(|t| p[*t] > NEGLIGIBLE).collect();
-            let mean = |of: &dyn Fn(usize) -> f64| used.iter().map(|t| of(*t)).sum::<f64>() / used.len() as f64;
-            let (x0, j0, y0) = (mean(&|t| dots[t]), mean(&|t| t as f64), mean(&|t| p[t].ln()));
+            let mean = |of: &dyn Fn(usize) -> f64| {
+                used.iter().map(|t| of(*t)).sum::<f64>() / used.len() as f64
+            };
+            let (x0, j0, y0) = (
+                mean(&|t| dots[t]),
+                mean(&|t| t as f64),
+                mean(&|t| p[t].ln()),
+            );
             for t in used {
                 let (x, j, y) = (dots[t] - x0, t as f64 - j0, p[t].ln() - y0);
-                sums.iter_mut().zip([x * x, x * j, j * j, x * y, j * y]).for_each(|(sum, one)| *sum += one);
+                sums.iter_mut()
+                    .zip([x * x, x * j, j * j, x * y, j * y])
+                    .for_each(|(sum, one)| *sum += one);
                 all += y * y;
             }
         }
@@ -228,9 +348,19 @@ fn slopes(rows: &Rows) -> Option<(f64, Vec<f64>)> {
         }
     }
     let scale = xy / xx;
-    let slope = |[_, xj, jj, _, jy]: &[f64; 5]| if *jj > 0.0 { (jy - scale * xj) / jj } else { 0.0 };
+    let slope = |[_, xj, jj, _, jy]: &[f64; 5]| {
+        if *jj > 0.0 {
+            (jy - scale * xj) / jj
+        } else {
+            0.0
+        }
+    };
     let slopes: Vec<f64> = sums.iter().map(slope).collect();
-    let explained: f64 = sums.iter().zip(&slopes).map(|([_, _, _, xy, jy], slope)| scale * xy + slope * jy).sum();
+    let explained: f64 = sums
+        .iter()
+        .zip(&slopes)
+        .map(|([_, _, _, xy, jy], slope)| scale * xy + slope * jy)
+        .sum();
     (scale > 0.0 && all > 0.0 && all - explained <= LEFT * all).then_some((scale, slopes))
 }
 
@@ -252,7 +382,14 @@ fn made(site: &Site<'_>, [q, k]: [usize; 2], biased: Biased, scale: f64) -> Lear
     let (size, plain) = (scores.query.size, Softmax { scale, cap: None });
     let over = |softmax: Softmax, times: f64| -> Predict {
         let all = all.clone();
-        Box::new(move |side, picked| Some(picked.rows().flat_map(|row| all.row(side, softmax, times, row)).collect()))
+        Box::new(move |side, picked| {
+            Some(
+                picked
+                    .rows()
+                    .flat_map(|row| all.row(side, softmax, times, row))
+                    .collect(),
+            )
+        })
     };
     let mut variants: Vec<Variant> = TIMES
         .into_iter()
@@ -267,9 +404,21 @@ fn made(site: &Site<'_>, [q, k]: [usize; 2], biased: Biased, scale: f64) -> Lear
     // Another scale or a cap, fitted only where something is off.
     let miss = |softmax: Softmax| all.miss(Which::Candidate, softmax, 1.0);
     let off = miss(plain) > 4.0 * all.miss(Which::Reference, plain, 1.0);
-    let fitted = off.then(|| best_cap(|times| miss(Softmax { scale: scale * times / SCALES, cap: None })) * scale / SCALES);
+    let fitted = off.then(|| {
+        best_cap(|times| {
+            miss(Softmax {
+                scale: scale * times / SCALES,
+                cap: None,
+            })
+        }) * scale
+            / SCALES
+    });
     let usual = [1.0, 1.0 / (size as f64).sqrt(), 1.0 / size as f64];
-    for other in usual.into_iter().chain(fitted).filter(|other| (other / scale - 1.0).abs() > 0.01) {
+    for other in usual
+        .into_iter()
+        .chain(fitted)
+        .filter(|other| (other / scale - 1.0).abs() > 0.01)
+    {
         variants.push(Variant {
             kind: "softmax_scale",
             text: format!("softmax scale {} where the reference has {}", said(other, factor(other, &[size], 1e-3).as_ref()), short(scale)),
@@ -278,7 +427,14 @@ fn made(site: &Site<'_>, [q, k]: [usize; 2], biased: Biased, scale: f64) -> Lear
             predict: over(Softmax { scale: other, cap: None }, 1.0),
         });
     }
-    let cap = off.then(|| best_cap(|cap| miss(Softmax { scale, cap: Some(cap) })));
+    let cap = off.then(|| {
+        best_cap(|cap| {
+            miss(Softmax {
+                scale,
+                cap: Some(cap),
+            })
+        })
+    });
     for cap in CAPS.into_iter().chain(cap) {
         variants.push(Variant {
             kind: "function",
@@ -289,7 +445,12 @@ fn made(site: &Site<'_>, [q, k]: [usize; 2], biased: Biased, scale: f64) -> Lear
         });
     }
     Learned {
-        formula: format!("softmax({} x {} of {} + {bias})", name(q), name(k), short(scale)),
+        formula: format!(
+            "softmax({} x {} of {} + {bias})",
+            name(q),
+            name(k),
+            short(scale)
+        ),
         inputs: [q, k].into_iter().chain(input).collect(),
         terms: size,
         work: scores.work(),
@@ -320,13 +481,30 @@ mod tests {
     const SIZE: usize = 8;
 
     /// Probabilities of queries and keys with what is added to the score of a head, a query and a key.
-    fn attention(q: &[f64], k: &[f64], scale: f64, bias: impl Fn(usize, usize, usize) -> f64) -> Vec<f64> {
+    fn attention(
+        q: &[f64],
+        k: &[f64],
+        scale: f64,
+        bias: impl Fn(usize, usize, usize) -> f64,
+    ) -> Vec<f64> {
         let mut out = Vec::new();
         for row in 0..2 * HEADS * TOKENS {
             let (head, s) = (row / TOKENS % HEADS, row % TOKENS);
             let keys = &k[row / TOKENS * TOKENS * SIZE..];
-            let dot = |t: usize| (0..SIZE).map(|i| q[row * SIZE + i] * keys[t * SIZE + i]).sum::<f64>();
-            let exp: Vec<f64> = (0..TOKENS).map(|t| if t <= s { (scale * dot(t) + bias(head, s, t)).exp() } else { 0.0 }).collect();
+            let dot = |t: usize| {
+                (0..SIZE)
+                    .map(|i| q[row * SIZE + i] * keys[t * SIZE + i])
+                    .sum::<f64>()
+            };
+            let exp: Vec<f64> = (0..TOKENS)
+                .map(|t| {
+                    if t <= s {
+                        (scale * dot(t) + bias(head, s, t)).exp()
+                    } else {
+                        0.0
+                    }
+                })
+                .collect();
             let sum: f64 = exp.iter().sum();
             out.extend(exp.iter().map(|e| e / sum));
         }
@@ -336,19 +514,43 @@ mod tests {
     fn report(bias: &[f64], slopes: bool, broken: impl Fn(&[f64], &[f64]) -> Vec<f64>) -> Report {
         let count = 2 * HEADS * TOKENS * SIZE;
         let (q, k) = (normal(count, 1), normal(count, 2));
-        let other: Vec<f64> = q.iter().zip(normal(count, 3)).map(|(x, n)| x + 0.1 * n).collect();
+        let other: Vec<f64> = q
+            .iter()
+            .zip(normal(count, 3))
+            .map(|(x, n)| x + 0.1 * n)
+            .collect();
         let added = |h: usize, s: usize, t: usize| bias[(h * TOKENS + s) * TOKENS + t];
         let reference = attention(&q, &k, 1.0 / (SIZE as f64).sqrt(), added);
         let (probs, dims) = (broken(&other, &k), vec![2, HEADS, TOKENS, SIZE]);
         let mut run = vec![
-            Recorded { name: "q", dims: dims.clone(), reference: q, candidate: other },
-            Recorded { name: "k", dims, reference: k.clone(), candidate: k },
-            Recorded { name: "probs", dims: vec![2, HEADS, TOKENS, TOKENS], reference, candidate: probs },
+            Recorded {
+                name: "q",
+                dims: dims.clone(),
+                reference: q,
+                candidate: other,
+            },
+            Recorded {
+                name: "k",
+                dims,
+                reference: k.clone(),
+                candidate: k,
+            },
+            Recorded {
+                name: "probs",
+                dims: vec![2, HEADS, TOKENS, TOKENS],
+                reference,
+                candidate: probs,
+            },
         ];
         if !slopes {
             run.insert(
                 0,
-                Recorded { name: "bias", dims: vec![1, HEADS, TOKENS, TOKENS], reference: bias.to_vec(), candidate: bias.to_vec() },
+                Recorded {
+                    name: "bias",
+                    dims: vec![1, HEADS, TOKENS, TOKENS],
+                    reference: bias.to_vec(),
+                    candidate: bias.to_vec(),
+                },
             );
         }
         report_as(DType::F32, &run)
@@ -363,26 +565,40 @@ mod tests {
     }
 
     fn with(bias: Vec<f64>, scale: f64) -> impl Fn(&[f64], &[f64]) -> Vec<f64> {
-        move |q, k| attention(q, k, scale / (SIZE as f64).sqrt(), |h, s, t| bias[(h * TOKENS + s) * TOKENS + t])
+        move |q, k| {
+            attention(q, k, scale / (SIZE as f64).sqrt(), |h, s, t| {
+                bias[(h * TOKENS + s) * TOKENS + t]
+            })
+        }
     }
 
     fn last(report: &Report) -> (Verdict, Option<Origin>, Option<&'static str>) {
         let pair = report.pairs.last().unwrap();
         println!("{:?}", pair.causes);
-        (pair.verdict, pair.origin, pair.causes.first().map(|cause| cause.kind))
+        (
+            pair.verdict,
+            pair.origin,
+            pair.causes.first().map(|cause| cause.kind),
+        )
     }
 
     #[test]
     fn slopes_along_the_keys_pass_on_the_error_of_the_queries() {
         let bias = sloped(1.0);
-        assert_eq!(last(&report(&bias, true, with(bias.clone(), 1.0))), (Verdict::Diverged, Some(Origin::Inherited), None));
+        assert_eq!(
+            last(&report(&bias, true, with(bias.clone(), 1.0))),
+            (Verdict::Diverged, Some(Origin::Inherited), None)
+        );
     }
 
     #[test]
     fn another_scale_beside_slopes_is_named() {
         let bias = sloped(1.0);
         let found = report(&bias, true, with(bias.clone(), 2.0));
-        assert_eq!(last(&found), (Verdict::Diverged, Some(Origin::Own), Some("softmax_scale")));
+        assert_eq!(
+            last(&found),
+            (Verdict::Diverged, Some(Origin::Own), Some("softmax_scale"))
+        );
     }
 
     #[test]
@@ -390,16 +606,28 @@ mod tests {
         let bias = sloped(1.0);
         for times in [0.0, 0.5] {
             let found = report(&bias, true, with(sloped(times), 1.0));
-            assert_eq!(last(&found), (Verdict::Diverged, Some(Origin::Own), Some("missing_term")));
+            assert_eq!(
+                last(&found),
+                (Verdict::Diverged, Some(Origin::Own), Some("missing_term"))
+            );
         }
     }
 
     #[test]
     fn a_recorded_bias_is_one_of_the_inputs() {
         let bias = normal(HEADS * TOKENS * TOKENS, 9);
-        assert_eq!(last(&report(&bias, false, with(bias.clone(), 1.0))), (Verdict::Diverged, Some(Origin::Inherited), None));
+        assert_eq!(
+            last(&report(&bias, false, with(bias.clone(), 1.0))),
+            (Verdict::Diverged, Some(Origin::Inherited), None)
+        );
         let none = vec![0.0; bias.len()];
-        assert_eq!(last(&report(&bias, false, with(none, 1.0))), (Verdict::Diverged, Some(Origin::Own), Some("missing_term")));
-        assert_eq!(last(&report(&bias, false, with(bias.clone(), 0.5))), (Verdict::Diverged, Some(Origin::Own), Some("softmax_scale")));
+        assert_eq!(
+            last(&report(&bias, false, with(none, 1.0))),
+            (Verdict::Diverged, Some(Origin::Own), Some("missing_term"))
+        );
+        assert_eq!(
+            last(&report(&bias, false, with(bias.clone(), 0.5))),
+            (Verdict::Diverged, Some(Origin::Own), Some("softmax_scale"))
+        );
     }
 }
