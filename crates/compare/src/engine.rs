@@ -5,7 +5,6 @@
 //! order and never looks at a tensor, so the report does not depend on how the work was split.
 
 use crate::{
-    causes::{self, Scene},
     layout::{self, Convention, Dims, Hints, Layout, LayoutError, SideHints, Which, parse_steps},
     missing,
     noise::{Measures, angle, averaged, measures, spread},
@@ -99,12 +98,19 @@ pub struct Plan {
 /// How many of the worst elements a pair keeps.
 const TOP: usize = 10;
 
+/// Computes causes from the values of several pairs. `compare` never names the crate that does.
+pub trait Explain: Sync {
+    /// Adds causes, what was inherited and what is harmless to a merged report.
+    fn explain(&self, plan: &Plan, reference: &Side<'_>, candidate: &Side<'_>, report: &mut Report);
+}
+
 /// Compares two sources in this process.
 pub fn compare(
     reference: &Side<'_>,
     candidate: &Side<'_>,
     settings: &Settings,
     noise: Option<&Side<'_>>,
+    explain: Option<&dyn Explain>,
     watch: &dyn Watch,
 ) -> Result<Report, PairError> {
     let plan = plan(reference, candidate, settings)?;
@@ -121,18 +127,11 @@ pub fn compare(
         settings,
         floors.as_ref(),
     );
-    if !watch.stopped() && settings.causes {
-        explain(&plan, reference, candidate, &mut report);
+    // Pairs of one source do not follow from each other.
+    if let Some(explain) = explain.filter(|_| !watch.stopped() && settings.causes && !plan.alone) {
+        explain.explain(&plan, reference, candidate, &mut report);
     }
     Ok(report)
-}
-
-/// Adds to a merged report what is computed from the values of several pairs: causes, what was inherited, what is harmless.
-pub fn explain(plan: &Plan, reference: &Side<'_>, candidate: &Side<'_>, report: &mut Report) {
-    // Pairs of one source follow from each other in no way.
-    if !plan.alone {
-        causes::find(&Scene::new(plan, reference, candidate, report), report);
-    }
 }
 
 /// Whether the regexes and globs can be used at all: what can be said before a file is read.
@@ -891,6 +890,7 @@ mod tests {
             &side,
             &Settings::default(),
             None,
+            None,
             &Patience(AtomicUsize::new(1)),
         )
         .unwrap();
@@ -924,7 +924,7 @@ mod tests {
         let source = source(&[("0_query", &[10, 1 << 16])]);
         let side = Side::new(&source);
         let whole = Steps(Mutex::default(), usize::MAX);
-        let report = compare(&side, &side, &Settings::default(), None, &whole).unwrap();
+        let report = compare(&side, &side, &Settings::default(), None, None, &whole).unwrap();
         let steps = whole.0.into_inner().unwrap();
         assert!(
             !report.partial && steps.len() >= 10,
@@ -937,7 +937,7 @@ mod tests {
             "every byte of both sides, once"
         );
         let stopped = Steps(Mutex::default(), 2);
-        let report = compare(&side, &side, &Settings::default(), None, &stopped).unwrap();
+        let report = compare(&side, &side, &Settings::default(), None, None, &stopped).unwrap();
         assert_eq!(
             (report.partial, report.pairs[0].unmeasured),
             (true, Some(Unmeasured::Stopped))
@@ -952,7 +952,7 @@ mod tests {
     fn what_cannot_be_read_is_incomparable_and_hides_nothing() {
         let source = source(&[("0_query", &[4]), ("lost", &[4])]);
         let side = Side::new(&source);
-        let report = compare(&side, &side, &Settings::default(), None, &()).unwrap();
+        let report = compare(&side, &side, &Settings::default(), None, None, &()).unwrap();
         let lost = report
             .pairs
             .iter()
@@ -973,7 +973,7 @@ mod tests {
         let parameters = |names: &[(&str, &[u64])]| {
             let source = source(names);
             let side = Side::new(&source);
-            let report = compare(&side, &side, &Settings::default(), None, &()).unwrap();
+            let report = compare(&side, &side, &Settings::default(), None, None, &()).unwrap();
             report
                 .pairs
                 .iter()

@@ -5,7 +5,6 @@
 //! repeatable), *merge* (fixed order). `diff` runs them in one process; nothing in them needs that.
 
 pub mod alone;
-pub mod causes;
 pub mod engine;
 pub mod layout;
 pub mod mapfile;

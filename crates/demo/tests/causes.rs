@@ -3,8 +3,9 @@
 //! `make scores` prints the misses and the shares.
 
 use std::collections::HashMap;
-use twinscope_compare::{Overall, Report, Settings, Side, Verdict, compare, report::PairReport};
+use twinscope_compare::{Overall, Report, Settings, Side, Verdict, report::PairReport};
 use twinscope_demo::{FAULTS, Fault, Model, Outcome, Record, Run, Spec, run};
+use twinscope_explain::compare;
 use twinscope_tensor::DType;
 
 /// A fault in a model, and where.

@@ -23,7 +23,7 @@ use std::{
 };
 use twinscope_compare::{
     Settings, Side, Watch,
-    engine::{self, Outcome, Part},
+    engine::{self, Explain, Outcome, Part},
     plan_alone,
     report::Unmeasured,
     settings::LayoutOverride,
@@ -435,7 +435,9 @@ fn work(measured: &Measured, sources: &Sources, count: &Count) -> twinscope_comp
     );
     if !report.partial && measured.settings.causes {
         count.explaining.store(true, Ordering::Relaxed);
-        engine::explain(&measured.plan, &left, &right, &mut report);
+        if !measured.plan.alone {
+            twinscope_explain::Causes.explain(&measured.plan, &left, &right, &mut report);
+        }
     }
     report
 }

@@ -11,11 +11,8 @@ use crate::{
 };
 use serde::Deserialize;
 use std::ops::Range;
-use twinscope_compare::{
-    Side,
-    causes::{self, Scene},
-    layout,
-};
+use twinscope_compare::{Side, layout};
+use twinscope_explain::Scene;
 use twinscope_tensor::{DType, Operand, Picked, Plane, Shape, View};
 use utoipa::IntoParams;
 
@@ -203,7 +200,7 @@ fn predicted(session: &Session, sources: &Sources, nth: usize, cause: usize) -> 
     );
     let scene = Scene::new(&measured.plan, &left, &right, report);
     let none = "this cause says what differs, but not what the values would be; or the pair is too large to be read whole";
-    causes::predicted(&scene, nth, cause)
+    twinscope_explain::predicted(&scene, nth, cause)
         .ok_or_else(|| Problem::unprocessable("no_prediction", none))
 }
 

@@ -111,7 +111,7 @@ fn open(run: &Path) -> Box<dyn TensorSource> {
 
 fn compare(reference: &Path, candidate: &Path) -> Report {
     let (reference, candidate) = (open(reference), open(candidate));
-    twinscope_compare::compare(
+    twinscope_explain::compare(
         &Side::new(&*reference),
         &Side::new(&*candidate),
         &Settings::default(),

@@ -63,7 +63,7 @@ pub(crate) fn compare(
         twinscope_compare::Side::new(reference),
         twinscope_compare::Side::new(candidate),
     );
-    twinscope_compare::compare(
+    twinscope_explain::compare(
         &reference,
         &candidate,
         &twinscope_compare::Settings::default(),

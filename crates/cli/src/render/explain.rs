@@ -7,11 +7,8 @@ use super::{
 };
 use serde::Serialize;
 use std::io::Write;
-use twinscope_compare::{
-    Report,
-    causes::{Attempt, Explained},
-    report::NumberedPair,
-};
+use twinscope_compare::{Report, report::NumberedPair};
+use twinscope_explain::{Attempt, Explained};
 
 /// What `explain --json` prints.
 #[derive(Serialize)]

@@ -79,5 +79,5 @@ pub fn inputs(source: &dyn TensorSource, name: &str) -> Vec<String> {
 
 pub fn compare(reference: &dyn TensorSource, candidate: &dyn TensorSource) -> Report {
     let (reference, candidate) = (Side::new(reference), Side::new(candidate));
-    twinscope_compare::compare(&reference, &candidate, &Settings::default(), None, &()).unwrap()
+    twinscope_explain::compare(&reference, &candidate, &Settings::default(), None, &()).unwrap()
 }

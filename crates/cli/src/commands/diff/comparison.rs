@@ -12,15 +12,14 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 use twinscope_compare::{
-    Report, Settings, Side,
-    causes::{self, Explained, Scene},
-    engine,
-    engine::{Part, Plan},
+    Report, Settings, Side, engine,
+    engine::{Explain, Part, Plan},
     mapfile,
     noise::Measures,
     plan_alone,
     settings::MapEntry,
 };
+use twinscope_explain::{Causes, Explained, Scene};
 use twinscope_tensor::TensorSource;
 
 /// One side: to be opened, or in memory already.
@@ -165,7 +164,7 @@ impl Comparison {
             Side::new(&*planned.candidate.source),
         );
         let scene = Scene::new(&planned.plan, &left, &right, &report);
-        let explained = causes::explain(&scene, at).ok_or_else(|| {
+        let explained = twinscope_explain::explain(&scene, at).ok_or_else(|| {
             let why = report.pairs[at]
                 .reason
                 .clone()
@@ -248,7 +247,9 @@ impl Comparison {
             known.floors.get(),
         );
         if !report.partial && self.settings.causes {
-            engine::explain(&planned.plan, &left, &right, &mut report);
+            if !planned.plan.alone {
+                Causes.explain(&planned.plan, &left, &right, &mut report);
+            }
         }
         *known.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
         Ok(())

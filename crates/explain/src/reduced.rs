@@ -1,0 +1,91 @@
+//! An all-reduce that is missing, seen from what was computed next.
+//!
+//! Where each rank recorded its part of a sum the layout adds them up, and the pair agrees: nothing is wrong with parts that are added later.
+//! Whether they were shows in the op that takes them. When its output is not what the sum implies but what one rank's part implies, the
+//! parts were never added up, and the fault is where they are.
+
+use super::{
+    Scene,
+    flow::{self, Flow},
+    places::partial_sum,
+};
+use std::sync::Arc;
+use twinscope_compare::{
+    report::{Cause, Report},
+    verdict::{Origin, Verdict},
+};
+
+pub(super) fn find(scene: &Scene<'_>, report: &mut Report, flows: &mut [Option<Flow>]) {
+    for at in 0..report.pairs.len() {
+        if report.pairs[at].verdict.agrees()
+            && let Some(ranks) = partial_sum::added_up(scene, at)
+            && let Some(consumer) = never_added(scene, report, flows, at, &ranks)
+        {
+            let pair = &mut report.pairs[at];
+            (pair.verdict, pair.origin) = (Verdict::Diverged, Some(Origin::Own));
+            pair.causes = vec![cause(ranks.len(), &consumer)];
+        }
+    }
+}
+
+/// For a report that is finished: parts that were never added up are looked at as parts.
+pub(super) fn again(scene: &Scene<'_>) {
+    for at in 0..scene.entries().len() {
+        if scene.entries()[at].verdict == Verdict::Diverged
+            && let Some(ranks) = partial_sum::added_up(scene, at)
+            && let (Some(whole), Some(first)) = (scene.load(at), ranks.into_iter().next())
+        {
+            scene.take_instead(
+                at,
+                Some(Arc::new(super::Loaded {
+                    candidate: first,
+                    ..super::Loaded::clone(&whole)
+                })),
+            );
+        }
+    }
+}
+
+/// The pair that was computed from one rank's part, if there is one; its flow is then that from the part.
+fn never_added(
+    scene: &Scene<'_>,
+    report: &Report,
+    flows: &mut [Option<Flow>],
+    at: usize,
+    ranks: &[Vec<f64>],
+) -> Option<String> {
+    let whole = scene.load(at)?;
+    let takes = |flow: &Flow| flow.inputs.contains(&at) && !flow.follows();
+    let consumers =
+        (at + 1..flows.len()).filter(|next| report.pairs[*next].verdict == Verdict::Diverged);
+    let consumers: Vec<usize> = consumers
+        .filter(|next| flows[*next].as_ref().is_some_and(takes))
+        .collect();
+    for next in consumers {
+        for part in ranks {
+            let mut alone = super::Loaded::clone(&whole);
+            alone.candidate.clone_from(part);
+            scene.take_instead(at, Some(Arc::new(alone)));
+            if let Some(flow) = flow::of_pair(scene, next)
+                .filter(|flow| flow.inputs.contains(&at) && flow.follows())
+            {
+                flows[next] = Some(flow);
+                return Some(report.pairs[next].name.clone());
+            }
+            scene.take_instead(at, None);
+        }
+    }
+    None
+}
+
+fn cause(ranks: usize, consumer: &str) -> Cause {
+    Cause {
+        kind: "partial_sum",
+        explained: Some(1.0),
+        text: format!(
+            "the {ranks} ranks of the candidate hold partial sums: added up they are the reference, but `{consumer}` was computed from one rank's \
+             part alone (an all-reduce is missing)"
+        ),
+        details: serde_json::json!({"ranks": ranks, "side": "candidate", "used_by": consumer}),
+    }
+}
