@@ -1,7 +1,7 @@
 //! Runs made of lists, for the tests of the hypotheses.
 
 use super::{Case, Examination, Scene, examine};
-use twinscope_compare::{report::Report, settings::Settings, side::Side};
+use twinscope_compare::{engine, report::Report, settings::Settings, side::Side};
 use twinscope_tensor::{DType, Listing, ReadError, Shape, TensorInfo, TensorSource, View};
 
 /// One tensor of both sides, under one name and shape.

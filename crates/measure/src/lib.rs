@@ -9,6 +9,7 @@ mod moments;
 pub mod pool;
 mod products;
 mod reader;
+pub mod rounding;
 pub mod search;
 mod simd;
 pub mod stats;
