@@ -8,6 +8,7 @@ use crate::{
 };
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 use twinscope_measure::{SideTotals, Totals, Worst};
+pub use twinscope_report::Overall;
 use twinscope_tensor::{DType, Shape};
 
 /// One sentence on why, with what it rests on. Filled by the causes.
@@ -102,15 +103,6 @@ pub struct Report {
     pub findings: Vec<FindingReport>,
     /// Left out by `--only` and `--skip`.
     pub left_out: Vec<SkippedReport>,
-}
-
-/// The opinion on the whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Overall {
-    Agree,
-    Diverged,
-    Incomparable,
 }
 
 impl Report {

@@ -14,55 +14,9 @@
 use crate::noise::{
     AMPLIFICATION, MOST, Measures, extreme, floor, least_step, once, turned, unit_roundoff,
 };
-use serde::Serialize;
 use twinscope_measure::Totals;
+pub use twinscope_report::{Origin, Verdict};
 use twinscope_tensor::DType;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    Identical,
-    Rounding,
-    Harmless,
-    Diverged,
-    Incomparable,
-}
-
-impl Verdict {
-    pub fn agrees(self) -> bool {
-        matches!(
-            self,
-            Verdict::Identical | Verdict::Rounding | Verdict::Harmless
-        )
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Identical => "identical",
-            Verdict::Rounding => "rounding",
-            Verdict::Harmless => "harmless",
-            Verdict::Diverged => "diverged",
-            Verdict::Incomparable => "incomparable",
-        }
-    }
-}
-
-/// Where a divergence began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Origin {
-    Own,
-    Inherited,
-}
-
-impl Origin {
-    pub fn name(self) -> &'static str {
-        match self {
-            Origin::Own => "own",
-            Origin::Inherited => "inherited",
-        }
-    }
-}
 
 /// How far rounding may have drifted after `n` pairs, in floors times sqrt(n). Healthy runs reached half a floor times sqrt(50).
 const DRIFT: f64 = 2.0;
