@@ -1,4 +1,4 @@
-//! Everything the name of a tensor can tell: family tables, layer, stage, rank, execution order, similarity.
+//! Everything the name of a tensor can tell: family tables, layer, stage, rank, parameter or computed, execution order, similarity.
 //!
 //! Strings in, judgements out. Nothing here sees a value, a shape or a pair.
 
@@ -11,4 +11,5 @@ pub mod onnx;
 pub mod order;
 pub mod prefixes;
 pub mod ranks;
+pub mod role;
 pub mod similarity;

@@ -3,7 +3,7 @@
 //! A dict of activations that was saved without an order (safetensors has none) is still named by modules, and a norm before attention is computed
 //! before the attention's result whatever the alphabet says. Only results are ordered by this: what is loaded is not computed.
 
-/// Whether a name is that of something loaded, not computed.
+/// Whether a name is that of something loaded, not computed. [`crate::role::is_parameter`] asks the same with other words; see there.
 pub(super) fn is_loaded(name: &str) -> bool {
     let last = name.rsplit(['.', '/']).next().unwrap_or(name);
     let whole = [
