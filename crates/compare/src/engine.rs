@@ -24,6 +24,7 @@ use std::{
     },
 };
 use twinscope_measure::{Options, Profiling, Totals, totals::Incommensurable, totals_watched};
+use twinscope_names::role;
 use twinscope_tensor::{DType, Listing, Operand, ReadError, Shape, TensorSource, View};
 
 /// Told what is done, asked whether to go on. Called from many threads.
@@ -452,13 +453,8 @@ fn hints(
 
 /// How one family writes what the other writes otherwise, in the same shape.
 fn convention(reference: &str, candidate: &str) -> Option<Convention> {
-    let kernels = [reference, candidate].map(|name| last_word(name) == "kernel");
-    let interleaved = |name: &str| {
-        ["linear_qkv", "query_key_value"]
-            .iter()
-            .any(|word| name.contains(word))
-    };
-    let fused = |name: &str| name.contains("qkv") || name.contains("c_attn");
+    let kernels = [reference, candidate].map(role::is_kernel);
+    let (interleaved, fused) = (role::is_interleaved_qkv, role::is_fused_qkv);
     match [interleaved(reference), interleaved(candidate)] {
         [true, false] if fused(candidate) => Some(Convention::Interleaved(Which::Reference)),
         [false, true] if fused(reference) => Some(Convention::Interleaved(Which::Candidate)),
@@ -685,16 +681,6 @@ fn whole_name(parts: &[String]) -> String {
     parts.first().cloned().unwrap_or_default()
 }
 
-/// What folders of gradients are called.
-const GRADIENTS: [&str; 6] = [
-    "grad",
-    "grads",
-    "gradient",
-    "gradients",
-    "main_grad",
-    "param_grads",
-];
-
 /// A parameter is loaded, not computed: by what the source says of it, else by its name.
 fn is_parameter(item: &crate::side::Item) -> bool {
     let said = |key: &str| item.meta.as_ref().and_then(|meta| meta.get(key));
@@ -704,65 +690,12 @@ fn is_parameter(item: &crate::side::Item) -> bool {
     if said("param").is_some_and(|param| param == true) {
         return true;
     }
-    // A gradient or an optimizer's state is called after its weight, and computed.
-    if item
-        .name
-        .split(['.', '/'])
-        .any(|part| GRADIENTS.contains(&part))
-        || averaged(&item.name) > 0
-    {
-        return false;
-    }
-    let last = last_word(&item.name);
-    // Megatron numbers the weights of its grouped experts.
-    let numbered = ["weight", "bias"].iter().any(|word| {
-        last.strip_prefix(word).is_some_and(|number| {
-            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-        })
-    });
-    let exactly = matches!(
-        last,
-        "weight"
-            | "bias"
-            | "kernel"
-            | "gamma"
-            | "beta"
-            | "embedding"
-            | "running_mean"
-            | "running_var"
-            | "weight_scale"
-            | "qweight"
-    );
-    exactly || numbered || matches!(last, "layer_norm_weight" | "layer_norm_bias")
-}
-
-/// What a name ends with, in any family's spelling.
-fn last_word(name: &str) -> &str {
-    let name = name.strip_suffix(":0").unwrap_or(name);
-    name.rsplit(['.', '/', ':']).next().unwrap_or_default()
+    role::is_parameter(&item.name)
 }
 
 /// A checkpoint: every name is a parameter's. Stacks of experts (`experts.down_proj`, `w13_weight`) and what else a model keeps are, where
 /// nothing is there that was computed; beside activations, `topk_weight` would be one.
 fn is_checkpoint(side: &Side<'_>) -> bool {
-    let kept = |item: &crate::side::Item| {
-        let last = last_word(&item.name);
-        let ends = [
-            "_weight",
-            "_embedding",
-            "_embeddings",
-            "_bias",
-            "_projection",
-            "_table",
-        ];
-        let within = [".experts.", "/experts/", "batch_stats/"];
-        // What an exporter to ONNX made of weights has lost its name; nothing that was computed is in such a file.
-        let anonymous = item.name.starts_with("onnx::");
-        KEPT.contains(&last)
-            || anonymous
-            || ends.iter().any(|end| last.ends_with(end))
-            || within.iter().any(|part| item.name.contains(part))
-    };
     let told = |item: &crate::side::Item| {
         item.meta
             .as_ref()
@@ -770,41 +703,10 @@ fn is_checkpoint(side: &Side<'_>) -> bool {
     };
     let items = side.items();
     items.iter().any(is_parameter)
-        && items
-            .iter()
-            .all(|item| !told(item) && (is_parameter(item) || kept(item)))
+        && items.iter().all(|item| {
+            !told(item) && (is_parameter(item) || role::is_kept_in_checkpoints(&item.name))
+        })
 }
-
-/// What else checkpoints hold.
-const KEPT: [&str; 27] = [
-    "scale",
-    "scales",
-    "qzeros",
-    "g_idx",
-    "A_log",
-    "D",
-    "dt_bias",
-    "inv_freq",
-    "pos_embed",
-    "cls_token",
-    "position_ids",
-    "sinks",
-    "num_batches_tracked",
-    "lora_A",
-    "lora_B",
-    "input_scale",
-    "weight_scale_inv",
-    "e_score_correction_bias",
-    "moving_mean",
-    "moving_variance",
-    "_mean",
-    "_variance",
-    "output_weights",
-    "logit_scale",
-    "cls",
-    "proj",
-    "time_decay",
-];
 
 fn leftovers(left: &[Leftover], side: &Side<'_>, other: &Side<'_>) -> Vec<LeftoverReport> {
     left.iter()

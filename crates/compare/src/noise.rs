@@ -12,6 +12,7 @@
 pub use twinscope_measure::rounding::{
     Measures, Rowwise, floor_unit, least_step, measures, smallest, unit_roundoff,
 };
+use twinscope_names::role::{self, Angles};
 use twinscope_tensor::{DType, Operand};
 
 /// Multiples of the unit roundoff that one op's rounding stays below. The rms of one rounding is u/sqrt(3); a few of them in a row, and
@@ -56,44 +57,17 @@ const TURNED: Measures = [0.5, 0.5, 1.0, 4.0];
 /// Of what is computed from rotated queries and keys. At 3072 positions, all of them attended to alike, 0.2 was needed.
 const ATTENDED: f64 = 0.3;
 
-/// What embeddings of times are called, and the largest time: a sine of a thousand in single precision is off by the rounding of a thousand.
-const TIMES: [(&str, &str); 5] = [
-    ("time", "emb"),
-    ("time", "proj"),
-    ("time", "enc"),
-    ("t", "embed"),
-    ("pos", "enc"),
-];
+/// The largest time of an embedding: a sine of a thousand in single precision is off by the rounding of a thousand.
 const LARGEST_TIME: f64 = 1000.0;
 
 /// The rounding of the largest angle of a tensor that is rotated by its position, or computed from such ones, told by its names; else 0.
 /// A table in f64 beside one in f32 is the usual reason for a difference that grows with the position.
 pub fn angle(names: &[&str], shape: &[u64]) -> f64 {
-    let is = |words: &[&str]| {
-        names.iter().any(|name| {
-            let name = name.to_ascii_lowercase();
-            name.split(|c: char| !c.is_ascii_alphanumeric())
-                .any(|part| words.iter().any(|word| part.contains(word)))
-        })
-    };
-    let of_time = |name: &&str| {
-        let name = name.to_ascii_lowercase();
-        let parts: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).collect();
-        parts.windows(2).any(|two| {
-            TIMES
-                .iter()
-                .any(|(first, second)| two[0] == *first && two[1].starts_with(second))
-        })
-    };
-    if is(&["timestep", "sinusoid", "posenc"]) || names.iter().any(of_time) {
-        return LARGEST_TIME * 2f64.powi(-24);
-    }
-    let factor = if is(&["rope", "rotary", "rotated", "rotemb"]) {
-        1.0
-    } else if is(&["attn", "attention", "sdpa"]) {
-        ATTENDED
-    } else {
-        return 0.0;
+    let factor = match Angles::of(names) {
+        Some(Angles::Time) => return LARGEST_TIME * 2f64.powi(-24),
+        Some(Angles::Rotated) => 1.0,
+        Some(Angles::Attended) => ATTENDED,
+        None => return 0.0,
     };
     // Whatever the layout, one of the axes before the last has the positions.
     let positions = shape
@@ -120,14 +94,7 @@ const MOVING_AVERAGE: u64 = 1_000_000;
 
 /// The longest sum that an optimizer's state counts as, by its name; 0 for what is none.
 pub fn averaged(name: &str) -> u64 {
-    const STATES: [&str; 5] = [
-        "exp_avg",
-        "exp_avg_sq",
-        "max_exp_avg_sq",
-        "momentum_buffer",
-        "square_avg",
-    ];
-    if name.split(['.', '/']).any(|part| STATES.contains(&part)) {
+    if role::is_optimizer_state(name) {
         MOVING_AVERAGE
     } else {
         0

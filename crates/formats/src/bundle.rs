@@ -23,7 +23,8 @@ use std::{
     path::PathBuf,
     sync::Arc,
 };
-use twinscope_tensor::{Bytes, Finding, FindingKind, PlainValue, Skipped, order};
+use twinscope_names::order;
+use twinscope_tensor::{Bytes, Finding, FindingKind, PlainValue, Skipped};
 
 /// More files than any dump has; a bound for archives that are nothing but members.
 const MOST_MEMBERS: usize = 500_000;

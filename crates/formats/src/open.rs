@@ -9,7 +9,8 @@ use crate::{
     map, names, stdin,
 };
 use std::{io, path::Path, sync::Arc};
-use twinscope_tensor::{Bytes, Listing, ReadError, TensorInfo, TensorSource, View, order};
+use twinscope_names::order;
+use twinscope_tensor::{Bytes, Listing, ReadError, TensorInfo, TensorSource, View};
 
 /// How to open: bounds, and where to unpack.
 #[derive(Clone, Debug)]

@@ -7,7 +7,6 @@ pub mod decode;
 pub mod dtype;
 pub mod minifloat;
 pub mod operand;
-pub mod order;
 pub mod picked;
 pub mod shape;
 mod shortest;

@@ -15,10 +15,10 @@ use super::{
     assignment,
     rules::{Board, CANDIDATE, REFERENCE},
     shape,
-    similarity::Words,
 };
 use crate::settings::Rule;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use twinscope_names::similarity::Words;
 
 /// Combinations compared in one block: two thousand names a side.
 const BLOCK: usize = 4_000_000;

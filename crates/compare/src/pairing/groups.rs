@@ -2,13 +2,10 @@
 //!
 //! By names within a layer, in either direction, and only when the sizes add up. How they are packed is the layout's business.
 
-use super::{
-    families::FUSED,
-    names::Name,
-    rules::{Board, CANDIDATE, REFERENCE},
-};
+use super::rules::{Board, CANDIDATE, REFERENCE};
 use crate::settings::Rule;
 use std::collections::{BTreeMap, HashMap};
+use twinscope_names::{families::FUSED, name::Name};
 use twinscope_tensor::Shape;
 
 const ALONG_ONE_AXIS: f64 = 0.9;

@@ -8,7 +8,7 @@ use super::{
     sequence,
 };
 use crate::settings::Rule;
-use twinscope_tensor::order;
+use twinscope_names::order;
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
     sequence::pair(board, Rule::LayerStage);

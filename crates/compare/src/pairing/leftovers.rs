@@ -9,11 +9,11 @@ use super::{
     Leftover,
     rules::{Board, CANDIDATE, REFERENCE},
     shape,
-    similarity::Words,
     sketch::Sketch,
     values::SAME,
 };
 use std::collections::HashMap;
+use twinscope_names::similarity::Words;
 
 /// Below this a suggestion would only puzzle.
 const WORTH_SAYING: f64 = 0.3;

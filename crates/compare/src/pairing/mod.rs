@@ -9,30 +9,24 @@ mod assignment;
 #[cfg(test)]
 mod chain;
 mod coordinates;
-mod dialects;
 mod exact;
-mod families;
 mod filter;
 mod fuzzy;
 mod groups;
 mod layer_stage;
 mod leftovers;
-mod local_experts;
 mod manual;
-mod mmdit;
-mod names;
 mod normalized;
 mod offset;
-mod onnx;
 mod pattern;
 mod plugin;
-mod prefixes;
 mod ranks;
+#[cfg(test)]
+mod reading;
 mod rules;
 mod sequence;
 mod shape;
 mod siblings;
-mod similarity;
 mod sketch;
 #[cfg(test)]
 mod testing;

@@ -6,12 +6,11 @@
 
 use super::{
     groups,
-    names::Name,
-    prefixes::shared_prefix,
     rules::{Board, CANDIDATE, REFERENCE},
     shape,
 };
 use crate::settings::Rule;
+use twinscope_names::{name::Name, prefixes::shared_prefix};
 
 pub(super) fn pair(board: &mut Board<'_, '_>) {
     // Nothing is left to pair: reading ten thousand names would only take time.

@@ -1,9 +1,8 @@
 //! The state of a pairing while rules work on it, and the rules by name.
 
 use super::{
-    Leftover, Pair, PairError, Pairing, Turned, exact, fuzzy, layer_stage, leftovers,
-    names::{Name, Reading},
-    normalized, offset, onnx, pattern, plugin, prefixes,
+    Leftover, Pair, PairError, Pairing, Turned, exact, fuzzy, layer_stage, leftovers, normalized,
+    offset, pattern, plugin,
     ranks::{self, Unit},
     shape,
     sketch::Sketch,
@@ -19,7 +18,10 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     hash::Hash,
 };
-use twinscope_tensor::order;
+use twinscope_names::{
+    name::{Name, Reading},
+    onnx, order, prefixes,
+};
 
 /// Index of a side in every array of two.
 pub(super) const REFERENCE: usize = 0;

@@ -7,11 +7,11 @@
 
 use super::{
     rules::{Board, CANDIDATE, REFERENCE},
-    similarity::Words,
     sketch::Sketch,
     values::SAME,
 };
 use crate::settings::Rule;
+use twinscope_names::similarity::Words;
 use twinscope_tensor::Shape;
 
 /// Weak evidence, and said so.

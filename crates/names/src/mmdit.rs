@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 /// What shows that a side is called like this.
-pub(super) fn shows(name: &str) -> bool {
+pub(crate) fn shows(name: &str) -> bool {
     ["double_blocks.", "joint_blocks."]
         .iter()
         .any(|blocks| name.contains(blocks))
@@ -90,7 +90,7 @@ const OUTSIDE: &[(&str, &str)] = &[
     ("final_layer.adaLN_modulation.1", "norm_out.linear"),
 ];
 
-pub(super) fn plain(name: &str) -> Cow<'_, str> {
+pub(crate) fn plain(name: &str) -> Cow<'_, str> {
     let name = name.strip_prefix("model.diffusion_model.").unwrap_or(name);
     block(name, "double_blocks.", [("img_", 0), ("txt_", 1)])
         .or_else(|| {

@@ -1,5 +1,5 @@
 //! What the parts of a transformer are called: Hugging Face (llama, bert, gpt2, neox, opt), Megatron, vLLM, GGUF, candle, burn and meta's own
-//! names, as phrases of simplified words (see [`super::names`]), each giving the stage they mean.
+//! names, as phrases of simplified words (see [`crate::name`]), each giving the stage they mean.
 //!
 //! A phrase counts only where it stands: `dense` under attention is the output projection, `c proj` under the feed-forward is `down`.
 
@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::LazyLock};
 
 /// Where in a name a phrase stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Attention,
     Mlp,
     /// In a layer, outside attention and feed-forward.
@@ -18,7 +18,7 @@ pub(super) enum Place {
 }
 
 /// Wrappers that say nothing, dropped from the front of a name, longest first.
-pub(super) const PREFIXES: &[&[&str]] = &[
+pub(crate) const PREFIXES: &[&[&str]] = &[
     &["model", "state", "dict"],
     &["base", "model"],
     &["language", "model"],
@@ -56,7 +56,7 @@ pub(super) const PREFIXES: &[&[&str]] = &[
 ];
 
 /// Wrappers that say nothing wherever they stand.
-pub(super) const WRAPPERS: &[&[&str]] = &[
+pub(crate) const WRAPPERS: &[&[&str]] = &[
     &["fsdp", "wrapped", "module"],
     &["checkpoint", "wrapped", "module"],
     &["orig", "mod"],
@@ -66,7 +66,7 @@ pub(super) const WRAPPERS: &[&[&str]] = &[
 ];
 
 /// Words that are followed by a layer's number.
-pub(super) const LAYER_WORDS: &[&str] = &[
+pub const LAYER_WORDS: &[&str] = &[
     "layers",
     "layer",
     "blocks",
@@ -510,7 +510,7 @@ const PHRASES: &[(Place, &str, &[&str])] = &[
 
 /// A stage that is several others after one another. The first alternative that fits counts; `mlp_up` is Megatron's `linear_fc1`, which
 /// holds the gate too when the feed-forward has one.
-pub(super) const FUSED: &[(&str, &[&str])] = &[
+pub const FUSED: &[(&str, &[&str])] = &[
     ("attn_qkv", &["attn_q", "attn_k", "attn_v"]),
     ("attn_qkv_mlp", &["attn_q", "attn_k", "attn_v", "proj_mlp"]),
     ("attn_kv", &["attn_k", "attn_v"]),
@@ -548,12 +548,12 @@ static CONTAINER_WORDS: LazyLock<Vec<(Place, Vec<&'static str>)>> = LazyLock::ne
 });
 
 /// Whether `words` begin with `phrase`.
-pub(super) fn begins(words: &[String], phrase: &[&str]) -> bool {
+pub(crate) fn begins(words: &[String], phrase: &[&str]) -> bool {
     words.len() >= phrase.len() && words.iter().zip(phrase).all(|(word, part)| word == part)
 }
 
 /// The longest phrase that `words` begin with in this place: how many words, and the stage.
-pub(super) fn leaf(place: Place, words: &[String]) -> Option<(usize, &'static str)> {
+pub(crate) fn leaf(place: Place, words: &[String]) -> Option<(usize, &'static str)> {
     let first = words.first()?;
     let find = |place| {
         let phrases = LEAVES.get(&(place, first.as_str()))?;
@@ -571,7 +571,7 @@ pub(super) fn leaf(place: Place, words: &[String]) -> Option<(usize, &'static st
 }
 
 /// The container that `words` begin with: how many words, and what it holds.
-pub(super) fn container(words: &[String]) -> Option<(usize, Place)> {
+pub(crate) fn container(words: &[String]) -> Option<(usize, Place)> {
     CONTAINER_WORDS
         .iter()
         .find(|(_, phrase)| begins(words, phrase))

@@ -4,9 +4,9 @@
 //! other side: it is left out when most names of both then say the same, and did not before. A layer's number is no part of it: all of a dump
 //! may be one layer.
 
-use super::{
+use crate::{
     families::LAYER_WORDS,
-    names::{Name, Reading},
+    name::{Name, Reading},
 };
 use std::collections::{HashMap, HashSet};
 
@@ -22,7 +22,7 @@ const FEWEST: usize = 4;
 type Keys = HashSet<(bool, String)>;
 
 /// The prefix of each side that its names are read without; mostly nothing.
-pub(super) fn of(names: [&[String]; 2]) -> [String; 2] {
+pub fn of(names: [&[String]; 2]) -> [String; 2] {
     let names = names.map(|names| {
         names
             .iter()
@@ -117,7 +117,7 @@ fn is_numbered(segment: &str) -> bool {
 }
 
 /// What both begin with, up to the last separator.
-pub(super) fn shared_prefix<'n>(one: &'n str, other: &'n str) -> &'n str {
+pub fn shared_prefix<'n>(one: &'n str, other: &'n str) -> &'n str {
     let same = one
         .bytes()
         .zip(other.bytes())
@@ -132,85 +132,6 @@ pub(super) fn shared_prefix<'n>(one: &'n str, other: &'n str) -> &'n str {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        pairing::testing::{paired_with, settings},
-        settings::Rule,
-    };
-
-    fn blocks(prefix: &str, first: u64, parts: &[&str]) -> Vec<String> {
-        (first..first + 3)
-            .flat_map(|layer| {
-                parts
-                    .iter()
-                    .map(move |part| format!("{prefix}{layer}.{part}"))
-            })
-            .collect()
-    }
-
-    #[test]
-    fn layers_behind_a_prefix_that_says_nothing_may_be_shifted() {
-        let parts = [
-            "attention.dense.weight",
-            "attention.dense.bias",
-            "mlp.dense_h_to_4h.weight",
-            "mlp.dense_4h_to_h.weight",
-        ];
-        let (reference, candidate) = (
-            blocks("gpt_neox.layers.", 0, &parts),
-            blocks("sequential.", 2, &parts),
-        );
-        let expected: Vec<String> = reference
-            .iter()
-            .zip(&candidate)
-            .map(|(r, c)| format!("{r}={c}"))
-            .collect();
-        let (pairs, pairing) = paired_with(&settings(&[Rule::Normalized]), &reference, &candidate);
-        assert_eq!((pairs, pairing.layer_offset), (expected, 2));
-    }
-
-    #[test]
-    fn a_prefix_on_either_side_is_left_out_where_the_rest_agrees() {
-        let parts = [
-            "norm1.weight",
-            "attn.proj.weight",
-            "mlp.fc1.weight",
-            "mlp.fc2.weight",
-            "zeta.weight",
-        ];
-        let (reference, candidate) = (
-            blocks("left.tower.blocks.", 0, &parts),
-            blocks("right.blocks.", 0, &parts),
-        );
-        assert_eq!(
-            paired_with(&settings(&[Rule::Normalized]), &reference, &candidate)
-                .0
-                .len(),
-            15
-        );
-    }
-
-    #[test]
-    fn a_head_has_no_prefix() {
-        let parts = [
-            "dwconv.weight",
-            "norm.weight",
-            "mlp.fc1.weight",
-            "mlp.fc2.weight",
-        ];
-        let [mut reference, mut candidate] = [
-            blocks("wav2vec2.layers.", 0, &parts),
-            blocks("other.thing.layers.", 0, &parts),
-        ];
-        reference.push("lm_head.weight".to_owned());
-        candidate.push("other.lm_head.weight".to_owned());
-        assert_eq!(
-            paired_with(&settings(&[Rule::Normalized]), &reference, &candidate)
-                .0
-                .len(),
-            13
-        );
-    }
-
     #[test]
     fn a_prefix_is_kept_where_the_other_side_is_mostly_something_else() {
         let trunk = ["trunk.a", "trunk.b", "trunk.c", "trunk.d"].map(str::to_owned);

@@ -68,7 +68,7 @@ const T5: &[(&str, &str)] = &[
     ("DenseGatedActDense", "mlp"),
 ];
 
-pub(super) fn plain(name: &str) -> Cow<'_, str> {
+pub(crate) fn plain(name: &str) -> Cow<'_, str> {
     // TensorFlow's first output of a variable, and what torch's tracers put in front.
     let name = name.strip_suffix(":0").unwrap_or(name);
     let name = name.strip_prefix("L__self___").unwrap_or(name);
@@ -319,10 +319,10 @@ const GATED: &[&[(&str, &str)]] = &[
 
 /// Which of the words of [`GATED`] were seen in the feed-forwards of a side, a bit for each.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct GateWords(u32);
+pub(crate) struct GateWords(u32);
 
 impl GateWords {
-    pub(super) fn see(&mut self, name: &str) {
+    pub(crate) fn see(&mut self, name: &str) {
         let Some(part) = of_mlp(name) else { return };
         for (nth, (word, _)) in GATED.iter().copied().flatten().enumerate() {
             self.0 |= u32::from(*word == part) << nth;
@@ -330,7 +330,7 @@ impl GateWords {
     }
 
     /// The name with its part of the feed-forward said in the usual words, where all words of one of the tables were seen.
-    pub(super) fn plain(self, name: &str) -> Option<String> {
+    pub(crate) fn plain(self, name: &str) -> Option<String> {
         let mut seen = self.0;
         let table = GATED.iter().find(|table| {
             let all = (1u32 << table.len()) - 1;

@@ -4,7 +4,7 @@
 //! for a typing mistake or an abbreviation) and `w` is small for words that nearly every name has. Names that contradict each other (two
 //! different known parts, weight against bias, other numbers) are 0 alike.
 
-use super::names::Name;
+use crate::name::Name;
 
 /// Words less alike than this are different words.
 const SAME_WORD: f64 = 0.7;
@@ -64,20 +64,21 @@ const MADE_OF: &[&str] = &[
 
 /// A name's words with their weights, ready to be compared many times.
 #[derive(Clone, Debug)]
-pub(super) struct Words {
+pub struct Words {
     words: Vec<(String, f64)>,
     glued: String,
     stage: Option<&'static str>,
     param: Option<&'static str>,
-    pub(super) numbers: Vec<u64>,
+    pub numbers: Vec<u64>,
     written: Vec<String>,
 }
 
 /// Two names that are one but for words that are typed wrong.
-pub(super) struct Misspelt<'w> {
-    pub(super) score: f64,
+#[derive(Debug)]
+pub struct Misspelt<'w> {
+    pub score: f64,
     /// The words that differ, each with what the other name has in its place.
-    pub(super) words: Vec<(&'w str, &'w str)>,
+    pub words: Vec<(&'w str, &'w str)>,
 }
 
 /// Words of a name that may be misspelt, and letters that a name must have for a separator of it to be.
@@ -89,7 +90,7 @@ const MOST_LETTERS: usize = 256;
 const MISSPELT: f64 = 0.9;
 
 impl Words {
-    pub(super) fn of(name: &Name) -> Self {
+    pub fn of(name: &Name) -> Self {
         // Where it stands is told by what it is: `attn_q` is the word `query`, as a misspelt one would be.
         let place = |word: &&str| !matches!(*word, "attn" | "mlp");
         let stage = name
@@ -117,7 +118,7 @@ impl Words {
     }
 
     /// Whether only letters are wrong, in words that nobody would mistake for one another: what a name means is lost with a letter of it.
-    pub(super) fn misspelt<'w>(&'w self, other: &'w Self) -> Option<Misspelt<'w>> {
+    pub fn misspelt<'w>(&'w self, other: &'w Self) -> Option<Misspelt<'w>> {
         let differ = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
         let digits = |words: &Self| {
             words
@@ -171,7 +172,7 @@ impl Words {
         })
     }
 
-    pub(super) fn contradicts(&self, other: &Self) -> bool {
+    pub fn contradicts(&self, other: &Self) -> bool {
         let differ = |a: Option<&str>, b: Option<&str>| a.is_some() && b.is_some() && a != b;
         differ(self.stage, other.stage)
             || differ(self.param, other.param)
@@ -191,7 +192,7 @@ impl Words {
     }
 
     /// The words that the other name has nothing for, nor anything like it, each for one.
-    pub(super) fn own<'w>(&'w self, other: &Self) -> Vec<&'w str> {
+    pub fn own<'w>(&'w self, other: &Self) -> Vec<&'w str> {
         let mut taken = vec![false; other.words.len()];
         let mut take = |fits: &dyn Fn(&str) -> bool| {
             let at = (0..taken.len()).find(|at| !taken[*at] && fits(&other.words[*at].0));
@@ -210,11 +211,11 @@ impl Words {
             .collect()
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
+    pub fn all(&self) -> impl Iterator<Item = &str> {
         self.words.iter().map(|(word, _)| word.as_str())
     }
 
-    pub(super) fn similarity(&self, other: &Self) -> f64 {
+    pub fn similarity(&self, other: &Self) -> f64 {
         if self.contradicts(other) {
             0.0
         } else {
@@ -223,7 +224,7 @@ impl Words {
     }
 
     /// The same without regard to contradictions, for suggestions.
-    pub(super) fn likeness(&self, other: &Self) -> f64 {
+    pub fn likeness(&self, other: &Self) -> f64 {
         if self.words.is_empty() || other.words.is_empty() {
             return 0.0;
         }
@@ -295,7 +296,7 @@ fn alike(a: &str, b: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pairing::names::Reading;
+    use crate::name::Reading;
 
     fn similarity(a: &str, b: &str) -> f64 {
         let words = |name: &str| Words::of(&Name::parse(name, Reading::default()));

@@ -1,23 +1,22 @@
 //! Names taken apart: the layer, the part of a transformer it is, weight or bias, and whatever words are left.
 //!
 //! Words are split at everything that is no letter and no digit, and at `camelCase`; spelling variants become one (`LayerNorm`, `ln`,
-//! `rms_norm` are `norm`), wrappers (`model.`, `_orig_mod.`) are dropped, and phrases of the name families in [`super::families`] become
+//! `rms_norm` are `norm`), wrappers (`model.`, `_orig_mod.`) are dropped, and phrases of the name families in [`crate::families`] become
 //! a stage. Whatever is not understood is kept, so two names are equal here only when all they say is equal. Two tensors of one side may
 //! still come out equal; the rule that uses this leaves those alone.
 
-use super::{
+use crate::{
     dialects::{self, GateWords},
     families::{self, Place},
-    mmdit,
+    mmdit, order,
 };
 use std::borrow::Cow;
-use twinscope_tensor::order;
 
 /// What all names of a side decide about how one of them is read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reading {
+pub struct Reading {
     /// A side has both an encoder and a decoder: the words must be kept, on both sides.
-    pub(super) two_stacks: bool,
+    pub two_stacks: bool,
     /// Norms before and after attention and feed-forward (gemma): `post_attention_layernorm` is then not the norm before the feed-forward.
     four_norms: bool,
     /// There are experts: `mlp.gate` then chooses among them, and is no gate of a feed-forward.
@@ -76,11 +75,11 @@ fn is_hooked(name: &str) -> bool {
 
 impl Reading {
     /// The same, where some side has both an encoder and a decoder.
-    pub(super) fn with_stacks(self, two_stacks: bool) -> Self {
+    pub fn with_stacks(self, two_stacks: bool) -> Self {
         Self { two_stacks, ..self }
     }
 
-    pub(super) fn of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Self {
+    pub fn of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Self {
         let suffixed = order::Names::of(names.clone()) == order::Names::Suffixed;
         let (mut encoder, mut decoder, mut reading) = (false, false, Self::default());
         let (mut all, mut parameters) = (true, false);
@@ -127,22 +126,22 @@ fn is_exported(name: &str) -> bool {
 
 /// A name, understood as far as it can be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name {
-    pub(super) layer: Option<u64>,
+pub struct Name {
+    pub layer: Option<u64>,
     /// The part of a transformer, of the families' table.
-    pub(super) stage: Option<&'static str>,
+    pub stage: Option<&'static str>,
     /// `weight` or `bias`, whatever the family calls them.
-    pub(super) param: Option<&'static str>,
+    pub param: Option<&'static str>,
     /// All layers at once: `layers` without a number.
-    pub(super) all_layers: bool,
+    pub all_layers: bool,
     /// Words that mean none of these, in order.
-    pub(super) rest: Vec<String>,
+    pub rest: Vec<String>,
     /// All words but the layer's, as they are written: a misspelt one is not understood.
-    pub(super) written: Vec<String>,
+    pub written: Vec<String>,
 }
 
 impl Name {
-    pub(super) fn parse(name: &str, reading: Reading) -> Self {
+    pub fn parse(name: &str, reading: Reading) -> Self {
         let name = if reading.exported && is_exported(name) {
             &name[2..]
         } else {
@@ -280,12 +279,12 @@ impl Name {
     }
 
     /// Everything but the layer: equal keys in equal layers are one tensor.
-    pub(super) fn key(&self) -> String {
+    pub fn key(&self) -> String {
         self.key_as(self.stage.unwrap_or_default())
     }
 
     /// The key with another stage.
-    pub(super) fn key_as(&self, stage: &str) -> String {
+    pub fn key_as(&self, stage: &str) -> String {
         let all = if self.all_layers { "all layers|" } else { "" };
         format!(
             "{all}{}|{stage}|{}",
@@ -295,7 +294,7 @@ impl Name {
     }
 
     /// Every number that is neither the layer nor part of a known stage.
-    pub(super) fn numbers(&self) -> Vec<u64> {
+    pub fn numbers(&self) -> Vec<u64> {
         let digits = |word: &String| -> Vec<u64> {
             word.split(|c: char| !c.is_ascii_digit())
                 .filter(|part| !part.is_empty())
@@ -611,43 +610,6 @@ fn stage(
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn layers_are_read_however_their_number_is_written() {
-        use crate::{pairing::testing::paired, settings::Rule};
-        let parts = ["attn_out", "mlp_act", "post_norm", "q"];
-        let named = |style: &str| {
-            let of = |number: usize, part: &str| {
-                style
-                    .replace("{}", &number.to_string())
-                    .replace("{p}", part)
-            };
-            (0..3)
-                .flat_map(|number| parts.map(|part| of(number, part)))
-                .collect::<Vec<String>>()
-        };
-        let reference = named("model.layers.{}.{p}");
-        for style in [
-            "layer{}_{p}",
-            "block_{}/{p}",
-            "L{}.{p}",
-            "l.{}.{p}",
-            "{p}_{}",
-            "{p}-{}",
-            "blocks.{}.hook_{p}",
-            "layers[{}].{p}",
-        ] {
-            let candidate = named(style);
-            let expected: Vec<String> = reference
-                .iter()
-                .zip(&candidate)
-                .map(|(r, c)| format!("{r}={c}"))
-                .collect();
-            let [r, c] = [&reference, &candidate]
-                .map(|names| names.iter().map(String::as_str).collect::<Vec<&str>>());
-            assert_eq!(paired(&[Rule::Normalized], &r, &c), expected);
-        }
-    }
-
     use super::*;
 
     fn canonical(name: &str) -> String {

@@ -1,6 +1,7 @@
 //! Execution order where a file has none: a number that counts the tensors, else layer number, then stage, then natural name order.
 
 mod modules;
+mod table;
 
 use std::{
     cmp::Ordering,

@@ -22,7 +22,7 @@ fn operator(name: &str) -> Option<(&str, &str)> {
 }
 
 /// Of each name that is a module's result, the module.
-pub(super) fn results<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<String, String> {
+pub fn results<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<String, String> {
     let mut modules: HashMap<&str, Vec<(&str, &str)>> = HashMap::new();
     let mut holding: HashSet<&str> = HashSet::new();
     for (name, (module, operator)) in names.filter_map(|name| Some((name, operator(name)?))) {
@@ -52,39 +52,5 @@ fn last<'n>(operators: &[(&'n str, &str)]) -> Option<&'n str> {
                 .find(|(shows, _)| named(shows).is_some())?;
             ends.iter().find_map(|end| named(end))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::{pairing::testing::paired, settings::Rule};
-
-    #[test]
-    fn the_last_operator_of_a_module_is_what_it_returns() {
-        let graph = [
-            "/model/layers.0/input_layernorm/Pow_output_0",
-            "/model/layers.0/input_layernorm/ReduceMean_output_0",
-            "/model/layers.0/input_layernorm/Mul_output_0",
-            "/model/layers.0/input_layernorm/Mul_1_output_0",
-            "/model/layers.0/self_attn/q_proj/MatMul_output_0",
-            "/model/layers.0/self_attn/q_proj/Add_output_0",
-            "/model/layers.0/self_attn/Softmax_output_0",
-            "/model/layers.0/mlp/up_proj/MatMul_output_0",
-            "/model/layers.0/mlp/Mul_output_0",
-        ];
-        let modules = [
-            "model.layers.0.input_layernorm",
-            "model.layers.0.self_attn.q_proj",
-            "model.layers.0.mlp.up_proj",
-            "model.layers.0.mlp",
-        ];
-        assert_eq!(
-            paired(&[Rule::Normalized], &modules, &graph),
-            [
-                "model.layers.0.input_layernorm=/model/layers.0/input_layernorm/Mul_1_output_0",
-                "model.layers.0.self_attn.q_proj=/model/layers.0/self_attn/q_proj/Add_output_0",
-                "model.layers.0.mlp.up_proj=/model/layers.0/mlp/up_proj/MatMul_output_0",
-            ]
-        );
     }
 }

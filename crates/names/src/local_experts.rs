@@ -3,14 +3,14 @@
 //! Only where it must be so: all ranks of the experts have the same numbers, from zero without a gap. Ranks that hold different numbers have
 //! counted through, and a rank that holds all of them would hold no part.
 
-use super::ranks::Placed;
+use crate::ranks::Placed;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
 };
 
 /// Puts the number that counts all experts into the names of those that count their rank's.
-pub(super) fn count_through(placed: &mut [Option<Placed>]) {
+pub fn count_through(placed: &mut [Option<Placed>]) {
     let mut there: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
     for (placed, rank) in placed
         .iter()
@@ -58,71 +58,4 @@ fn number(name: &str) -> Option<(Range<usize>, u64)> {
         at += segment.len() + 1;
     }
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::{pairing::testing::paired, settings::Rule};
-
-    #[test]
-    fn experts_that_every_rank_counts_from_zero_are_counted_through() {
-        let whole: Vec<String> = (0..4)
-            .map(|expert| format!("layers.0.mlp.experts.{expert}.up_proj.weight"))
-            .collect();
-        let ranks: Vec<String> = (0..4)
-            .map(|expert| {
-                format!(
-                    "ep{}/layers.0.mlp.experts.local_experts.{}.up_proj.weight",
-                    expert / 2,
-                    expert % 2
-                )
-            })
-            .collect();
-        let expected: Vec<String> = whole
-            .iter()
-            .zip(&ranks)
-            .map(|(r, c)| format!("{r}={c}"))
-            .collect();
-        let [r, c] =
-            [&whole, &ranks].map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(paired(&[Rule::Normalized], &r, &c), expected);
-    }
-
-    #[test]
-    fn experts_that_are_counted_through_stay_as_they_are() {
-        let ranks = [
-            "ep0/experts.0.w",
-            "ep0/experts.1.w",
-            "ep1/experts.2.w",
-            "ep1/experts.3.w",
-        ];
-        let whole = ["experts.0.w", "experts.1.w", "experts.2.w", "experts.3.w"];
-        let expected: Vec<String> = whole
-            .iter()
-            .zip(ranks)
-            .map(|(r, c)| format!("{r}={c}"))
-            .collect();
-        assert_eq!(paired(&[Rule::Exact], &whole, &ranks), expected);
-    }
-
-    #[test]
-    fn what_is_no_experts_own_is_a_copy_on_every_rank() {
-        assert_eq!(
-            paired(
-                &[Rule::Exact],
-                &["gate.weight"],
-                &["ep1/gate.weight", "ep0/gate.weight"]
-            ),
-            ["gate.weight=ep0/gate.weight+ep1/gate.weight"]
-        );
-        assert_eq!(
-            paired(&[Rule::Exact], &["x"], &["dp0/x", "dp1/x"]),
-            ["x=dp0/x+dp1/x"]
-        );
-        let grid = ["dp0_tp0/x", "dp0_tp1/x", "dp1_tp0/x", "dp1_tp1/x"];
-        assert_eq!(
-            paired(&[Rule::Exact], &["x"], &grid),
-            ["x=dp0_tp0/x+dp1_tp0/x+dp0_tp1/x+dp1_tp1/x"]
-        );
-    }
 }
