@@ -4,8 +4,8 @@
 //! the rule `values`. Unequal shapes are incomparable, which their headers tell.
 
 use crate::{
-    engine::Plan,
     pairing::{self, Pair, PairError, Pairing},
+    plan::Plan,
     settings::{Rule, Settings},
     side::Side,
 };

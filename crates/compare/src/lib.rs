@@ -5,20 +5,23 @@
 //! repeatable), *merge* (fixed order). `diff` runs them in one process; nothing in them needs that.
 
 pub mod alone;
-pub mod engine;
+pub mod facts;
+pub mod job;
 pub mod layout;
 pub mod mapfile;
 pub mod missing;
 pub mod noise;
 pub mod pairing;
+pub mod plan;
 mod precision;
 pub mod report;
 pub mod settings;
 pub mod side;
 pub mod verdict;
+pub mod work;
 
 pub use alone::plan_alone;
-pub use engine::{Watch, compare};
+pub use job::{Job, Sources, compare};
 pub use report::{Overall, Report};
 pub use settings::{Rule, Settings};
 pub use side::Side;

@@ -5,6 +5,7 @@
 //! one side's are, all of its run may have been computed so ([`of_run`]); where it is some tensors of it, that is a hidden downcast, and a cause.
 //! Whole numbers are no evidence: ids and counts are whole in any dtype.
 
+use serde::{Deserialize, Serialize};
 use twinscope_tensor::{DType, Operand};
 
 /// Values looked at, in evenly spread runs.
@@ -90,7 +91,7 @@ fn power_of_two(exponent: i32) -> f64 {
 }
 
 /// What values say of the dtype that they were rounded to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Digits {
     /// Nothing: they are few, or whole.
     Unknown,

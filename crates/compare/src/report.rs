@@ -87,7 +87,7 @@ pub struct FindingReport {
 }
 
 /// The whole comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     pub reference: String,
     pub candidate: String,
@@ -290,4 +290,12 @@ fn side(side: &SideTotals) -> serde_json::Value {
         "zero": side.zero,
         "norm": number(side.norm),
     })
+}
+/// The dtypes of a pair, for messages.
+pub fn dtype_text(dtypes: [DType; 2]) -> String {
+    if dtypes[0] == dtypes[1] {
+        dtypes[0].to_string()
+    } else {
+        format!("{} / {}", dtypes[0], dtypes[1])
+    }
 }

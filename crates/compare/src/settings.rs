@@ -188,6 +188,14 @@ impl Rule {
 }
 
 impl Settings {
+    /// The layout the user chose for a pair, by the reference's name. A glob that cannot be read was refused when the settings were
+    /// checked.
+    pub fn layout_of(&self, name: &str) -> Option<&LayoutOverride> {
+        self.layouts.iter().find(|entry| {
+            globset::Glob::new(&entry.name).is_ok_and(|glob| glob.compile_matcher().is_match(name))
+        })
+    }
+
     /// From a `--config` file's text: JSON when it begins with a brace, else TOML.
     pub fn from_text(text: &str) -> Result<Self, ConfigError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -1,5 +1,6 @@
 //! One side of a comparison: a source's tensors and its Python numbers, which are one-element tensors here, in execution order.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use twinscope_tensor::{DType, Meta, Plain, ReadError, Shape, TensorSource, View};
 
 /// What can be paired: a tensor or a number.
@@ -22,6 +23,7 @@ enum From {
 pub struct Side<'a> {
     source: &'a dyn TensorSource,
     items: Vec<Item>,
+    stopped: Option<&'a AtomicBool>,
 }
 
 impl std::fmt::Debug for Side<'_> {
@@ -58,7 +60,25 @@ impl<'a> Side<'a> {
             });
         }
         items.extend(numbers.map(|(_, item)| item));
-        Self { source, items }
+        Self {
+            source,
+            items,
+            stopped: None,
+        }
+    }
+
+    /// A side that reads nothing once `stopped` is set. Planning and causes read through their sides all the time, so both end soon,
+    /// without a check in each of their loops; whoever set the flag drops the result.
+    pub fn stoppable(source: &'a dyn TensorSource, stopped: &'a AtomicBool) -> Self {
+        Self {
+            stopped: Some(stopped),
+            ..Self::new(source)
+        }
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+            .is_some_and(|stopped| stopped.load(Ordering::Relaxed))
     }
 
     pub fn items(&self) -> &[Item] {
@@ -70,6 +90,9 @@ impl<'a> Side<'a> {
     }
 
     pub fn view(&self, index: usize) -> Result<View, ReadError> {
+        if self.is_stopped() {
+            return Err(ReadError::NoData { why: "stopped" });
+        }
         let item = &self.items[index];
         match &item.from {
             From::Tensor(at) => self.source.view(*at),

@@ -3,7 +3,7 @@
 //! `make scores` prints the misses and the shares.
 
 use std::collections::HashMap;
-use twinscope_compare::{Overall, Report, Settings, Side, Verdict, report::PairReport};
+use twinscope_compare::{Overall, Report, Settings, Sources, Verdict, report::PairReport};
 use twinscope_demo::{FAULTS, Fault, Model, Outcome, Record, Run, Spec, run};
 use twinscope_explain::compare;
 use twinscope_tensor::DType;
@@ -230,14 +230,7 @@ fn hold(cases: Vec<Case>, bar: &Bar) {
             .entry(format!("{healthy:?}"))
             .or_insert_with(|| run(&healthy).unwrap());
         let candidate = run(&case.spec).unwrap();
-        let report = compare(
-            &Side::new(reference),
-            &Side::new(&candidate),
-            &Settings::default(),
-            None,
-            &(),
-        )
-        .unwrap();
+        let report = compare(&Sources::two(reference, &candidate), &Settings::default()).unwrap();
         let score = score(&case, &report);
         if case.fault.outcome == Outcome::Benign {
             &mut benign
@@ -436,14 +429,7 @@ fn a_second_fault_further_down_is_found_too() {
             continue;
         }
         let (reference, candidate) = (run(&spec.reference()).unwrap(), run(&spec).unwrap());
-        let report = compare(
-            &Side::new(&reference),
-            &Side::new(&candidate),
-            &Settings::default(),
-            None,
-            &(),
-        )
-        .unwrap();
+        let report = compare(&Sources::two(&reference, &candidate), &Settings::default()).unwrap();
         let own: Vec<&str> = report
             .divergences()
             .into_iter()

@@ -33,10 +33,11 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::borrow::Cow;
 use twinscope_compare::{
-    Settings, Side, Watch,
-    engine::{self, Explain, Plan},
+    Settings, Side, Sources,
+    job::{self, Explain},
     noise::Measures,
     pairing::PairError,
+    plan::Plan,
     report::{Cause, Report},
     verdict::{Origin, Verdict},
 };
@@ -308,14 +309,8 @@ impl Explain for Causes {
 }
 
 /// Compares two sources in this process, causes included.
-pub fn compare(
-    reference: &Side<'_>,
-    candidate: &Side<'_>,
-    settings: &Settings,
-    noise: Option<&Side<'_>>,
-    watch: &dyn Watch,
-) -> Result<Report, PairError> {
-    engine::compare(reference, candidate, settings, noise, Some(&Causes), watch)
+pub fn compare(sources: &Sources<'_>, settings: &Settings) -> Result<Report, PairError> {
+    job::compare(sources, settings, Some(&Causes))
 }
 
 /// Adds to a report what is computed from the values of several pairs: what was inherited, the causes of what was not, what is harmless.

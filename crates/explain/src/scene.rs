@@ -15,9 +15,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 use twinscope_compare::{
-    engine::Plan,
     layout::{self, Which},
     noise::Measures,
+    plan::Plan,
     report::{PairReport, Report},
     side::{Item, Side},
     verdict::{Origin, Verdict},

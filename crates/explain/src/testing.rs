@@ -1,7 +1,9 @@
 //! Runs made of lists, for the tests of the hypotheses.
 
 use super::{Case, Examination, Scene, examine};
-use twinscope_compare::{engine, report::Report, settings::Settings, side::Side};
+use twinscope_compare::{
+    Sources, facts, plan, report::Report, settings::Settings, side::Side, work,
+};
 use twinscope_tensor::{DType, Listing, ReadError, Shape, TensorInfo, TensorSource, View};
 
 /// One tensor of both sides, under one name and shape.
@@ -134,12 +136,12 @@ fn with_run<T>(
     );
     let (reference, candidate) = (Side::new(&reference), Side::new(&candidate));
     let settings = Settings::default();
-    let plan = engine::plan(&reference, &candidate, &settings).unwrap();
-    let parts = engine::slots(&plan);
-    engine::measure(&plan, &reference, &candidate, &settings, &(), &parts);
-    let report = engine::merge(
+    let plan = plan::plan(&reference, &candidate, &settings).unwrap();
+    let parts = work::slots(&plan);
+    work::measure(&plan, &reference, &candidate, &settings, &(), &parts);
+    let report = facts::gather(
         &plan,
-        engine::taken(&parts),
+        work::taken(&parts),
         &reference,
         &candidate,
         &settings,
@@ -175,14 +177,7 @@ pub(crate) fn report_set(settings: &Settings, dtypes: [DType; 2], run: &[Recorde
         run.iter()
             .map(|one| (dtypes[1], one.name, &one.dims[..], &one.candidate[..])),
     );
-    crate::compare(
-        &Side::new(&reference),
-        &Side::new(&candidate),
-        settings,
-        None,
-        &(),
-    )
-    .unwrap()
+    crate::compare(&Sources::two(&reference, &candidate), settings).unwrap()
 }
 
 /// The same with a dtype for each tensor and side.
@@ -195,14 +190,7 @@ pub(crate) fn report_each_side(run: &[([DType; 2], Recorded)]) -> Report {
         run.iter()
             .map(|(dtypes, one)| (dtypes[1], one.name, &one.dims[..], &one.candidate[..])),
     );
-    crate::compare(
-        &Side::new(&reference),
-        &Side::new(&candidate),
-        &Settings::default(),
-        None,
-        &(),
-    )
-    .unwrap()
+    crate::compare(&Sources::two(&reference, &candidate), &Settings::default()).unwrap()
 }
 
 /// The same with a dtype for each tensor.
@@ -214,14 +202,7 @@ pub(crate) fn report_each(run: &[(DType, Recorded)]) -> Report {
         )
     };
     let (reference, candidate) = (side(|one| &one.reference), side(|one| &one.candidate));
-    crate::compare(
-        &Side::new(&reference),
-        &Side::new(&candidate),
-        &Settings::default(),
-        None,
-        &(),
-    )
-    .unwrap()
+    crate::compare(&Sources::two(&reference, &candidate), &Settings::default()).unwrap()
 }
 
 /// The same for captured runs, which say what each tensor was computed from, by its place in the list; a dtype for each tensor.
@@ -241,14 +222,7 @@ pub(crate) fn report_of_flow(run: &[(DType, Recorded, &[usize])]) -> Report {
         lists
     };
     let (reference, candidate) = (side(|one| &one.reference), side(|one| &one.candidate));
-    crate::compare(
-        &Side::new(&reference),
-        &Side::new(&candidate),
-        &Settings::default(),
-        None,
-        &(),
-    )
-    .unwrap()
+    crate::compare(&Sources::two(&reference, &candidate), &Settings::default()).unwrap()
 }
 
 /// The same for sides that hold other tensors, all of one shape and in f32.
@@ -265,14 +239,7 @@ pub(crate) fn report_apart(
         )
     };
     let (reference, candidate) = (side(reference), side(candidate));
-    crate::compare(
-        &Side::new(&reference),
-        &Side::new(&candidate),
-        &Settings::default(),
-        None,
-        &(),
-    )
-    .unwrap()
+    crate::compare(&Sources::two(&reference, &candidate), &Settings::default()).unwrap()
 }
 
 /// The same for one tensor alone.

@@ -118,7 +118,7 @@ impl Worst {
 /// Of a tensor of more than 1,048,576 elements the innermost axes are measured on up to one row of 64, at least 64 rows, and `error`,
 /// `energy` and `differing` are multiplied to stand for all: what one index holds compared to another, which is what a profile is
 /// for, stays visible. All other axes, and all totals, are exact.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     pub axis: usize,
     /// Σ (c - r)² over compared elements.
@@ -130,7 +130,7 @@ pub struct Profile {
 }
 
 /// One side of the pair.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SideTotals {
     pub mean: Option<f64>,
     pub std: Option<f64>,
@@ -144,7 +144,7 @@ pub struct SideTotals {
 }
 
 /// Everything measured. Undefined is `None`, never 0.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     pub count: u64,
     pub compared: u64,

@@ -4,10 +4,11 @@
 //! names are the contract's (`bf16`, `f8_e4m3fn`, `q4_k`, ...); a type the contract does not name keeps the name its
 //! own format gives it.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
 
 /// The type of every element of one tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DType {
     Bool,
     U8,
@@ -97,10 +98,25 @@ impl TimeUnit {
     }
 }
 
+impl Serialize for TimeUnit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.count, self.unit).serialize(serializer)
+    }
+}
+
+// By hand: a derived one would borrow the unit from the input, for good.
+impl<'de> Deserialize<'de> for TimeUnit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (count, unit) = <(u32, String)>::deserialize(deserializer)?;
+        Self::new(count, &unit)
+            .ok_or_else(|| D::Error::custom(format!("`{unit}` is not a unit of time")))
+    }
+}
+
 macro_rules! block_types {
     ($($variant:ident = $id:literal, $name:literal, $elements:literal, $bytes:literal;)*) => {
         /// A GGUF block type: a fixed number of elements share a fixed number of bytes.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum BlockType { $($variant),* }
 
         impl BlockType {

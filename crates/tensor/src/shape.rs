@@ -1,9 +1,10 @@
 //! The sizes of a tensor's dimensions, and the indices they allow.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Sizes of the dimensions, outermost first. No dimensions is a scalar; a zero makes the tensor empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Shape(Box<[u64]>);
 
 impl Shape {

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use twinscope_capture::{Recorder, candle as capture};
-use twinscope_compare::{Overall, Report, Settings, Side};
+use twinscope_compare::{Overall, Report, Settings, Sources};
 use twinscope_formats::{Cache, Limits, OpenOptions};
 use twinscope_minilm::{bert, fix_the_mask, forward};
 use twinscope_tensor::TensorSource;
@@ -112,11 +112,8 @@ fn open(run: &Path) -> Box<dyn TensorSource> {
 fn compare(reference: &Path, candidate: &Path) -> Report {
     let (reference, candidate) = (open(reference), open(candidate));
     twinscope_explain::compare(
-        &Side::new(&*reference),
-        &Side::new(&*candidate),
+        &Sources::two(&*reference, &*candidate),
         &Settings::default(),
-        None,
-        &(),
     )
     .unwrap()
 }

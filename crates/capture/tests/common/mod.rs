@@ -59,16 +59,9 @@ pub(crate) fn compare(
     reference: &dyn TensorSource,
     candidate: &dyn TensorSource,
 ) -> twinscope_compare::Report {
-    let (reference, candidate) = (
-        twinscope_compare::Side::new(reference),
-        twinscope_compare::Side::new(candidate),
-    );
     twinscope_explain::compare(
-        &reference,
-        &candidate,
+        &twinscope_compare::Sources::two(reference, candidate),
         &twinscope_compare::Settings::default(),
-        None,
-        &(),
     )
     .unwrap()
 }

@@ -41,6 +41,9 @@ pub fn rank_by_sketch(side: &Side<'_>, limit: usize) -> Vec<Pair> {
     };
     let room = limit.saturating_mul(2).max(1 << 16);
     for one in 0..count {
+        if side.is_stopped() {
+            break;
+        }
         for other in one + 1..count {
             let score = sketches[one]
                 .as_ref()

@@ -41,10 +41,11 @@ pub(crate) use ranks::{kind_of_parts, names_rank, rank_of};
 pub use sketch::Sketch;
 
 use crate::{Settings, settings::Rule, side::Side};
+use serde::{Deserialize, Serialize};
 
 /// Items judged to be the same tensor, by index into each side's items. Several on one side are the parts of one: `q`, `k`, `v` of a
 /// fused `qkv`, or the shards of the ranks, in order.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
     pub reference: Vec<usize>,
     pub candidate: Vec<usize>,
@@ -56,7 +57,7 @@ pub struct Pair {
 }
 
 /// Whether matrices of one side are the other's transposes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Turned {
     /// Nothing says so, or the shapes do.
     #[default]
@@ -68,7 +69,7 @@ pub enum Turned {
 }
 
 /// An item without a partner, and the nearest on the other side.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Leftover {
     pub item: usize,
     pub suggestion: Option<usize>,
@@ -76,7 +77,7 @@ pub struct Leftover {
 }
 
 /// Every item of both sides, exactly once.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pairing {
     /// In the reference's execution order.
     pub pairs: Vec<Pair>,
@@ -149,6 +150,9 @@ pub fn pair(
     manual::pair(&mut board)?;
     board.read_layers();
     for rule in &settings.rules {
+        if reference.is_stopped() {
+            break;
+        }
         rules::apply(*rule, &mut board)?;
     }
     turned::mark(&mut board);

@@ -6,7 +6,7 @@ use std::{
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use twinscope_compare::{Report, Settings, Side};
+use twinscope_compare::{Report, Settings, Sources};
 use twinscope_formats::{Cache, Limits, OpenOptions};
 use twinscope_tensor::TensorSource;
 
@@ -78,6 +78,5 @@ pub fn inputs(source: &dyn TensorSource, name: &str) -> Vec<String> {
 }
 
 pub fn compare(reference: &dyn TensorSource, candidate: &dyn TensorSource) -> Report {
-    let (reference, candidate) = (Side::new(reference), Side::new(candidate));
-    twinscope_explain::compare(&reference, &candidate, &Settings::default(), None, &()).unwrap()
+    twinscope_explain::compare(&Sources::two(reference, candidate), &Settings::default()).unwrap()
 }
