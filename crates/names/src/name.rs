@@ -498,10 +498,10 @@ fn simplify(words: Vec<String>) -> Vec<String> {
             Some(joined) => *out.last_mut().expect("there is one") = joined.to_owned(),
             // What adapters call their two matrices, and the name of the only one.
             None if plain == "down" && out.last().is_some_and(|last| last == "lora") => {
-                out.push("a".to_owned())
+                out.push("a".to_owned());
             }
             None if plain == "up" && out.last().is_some_and(|last| last == "lora") => {
-                out.push("b".to_owned())
+                out.push("b".to_owned());
             }
             None if plain == "default"
                 && matches!(out.as_slice(), [.., lora, a] if lora == "lora" && (a == "a" || a == "b")) =>
