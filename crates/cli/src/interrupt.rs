@@ -43,24 +43,28 @@ pub(crate) fn listen() {
 #[cfg(not(unix))]
 pub(crate) fn listen() {}
 
-/// The work's answer, or `None` when Ctrl-C came first. `look` is called while it is waited for.
+/// The work's answer, or `None` when Ctrl-C came first. `look` is called while it is waited for, `stop` once after Ctrl-C.
 pub(crate) fn unless_stopped<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     mut look: impl FnMut(),
+    stop: impl FnOnce(),
 ) -> Option<T> {
     let (done, waiting) = channel();
     let worker = thread::spawn(move || {
         let _ = done.send(work());
     });
     loop {
-        match waiting.recv_timeout(if stopped() { GRACE } else { LOOK }) {
+        match waiting.recv_timeout(LOOK) {
             Ok(answer) => return Some(answer),
             Err(RecvTimeoutError::Disconnected) => {
                 // It ended without an answer: its panic is ours.
                 let panic = worker.join().err()?;
                 std::panic::resume_unwind(panic);
             }
-            Err(RecvTimeoutError::Timeout) if stopped() => return waiting.recv_timeout(GRACE).ok(),
+            Err(RecvTimeoutError::Timeout) if stopped() => {
+                stop();
+                return waiting.recv_timeout(GRACE).ok();
+            }
             Err(RecvTimeoutError::Timeout) => look(),
         }
     }

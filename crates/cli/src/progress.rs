@@ -2,14 +2,12 @@
 
 use crate::render::human;
 use std::{
+    cell::Cell,
     io::{IsTerminal, Write},
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
-use twinscope_compare::Watch;
+use twinscope_compare::job;
 use twinscope_formats::Progress;
 
 /// Short enough to look alive, long enough to cost nothing.
@@ -117,43 +115,36 @@ impl Drop for Bar {
     }
 }
 
-/// How much of a comparison is measured. Asked whether to go on, it says what [`crate::interrupt`] says.
+/// How much of a comparison is measured.
 #[derive(Debug)]
 pub(crate) struct Measuring {
     terminal: bool,
-    total: OnceLock<(u64, Instant)>,
-    done: AtomicU64,
-    drawn: Mutex<Option<Instant>>,
+    began: Cell<Option<Instant>>,
+    drawn: Cell<Option<Instant>>,
 }
 
 impl Measuring {
     pub(crate) fn new() -> Self {
         Self {
             terminal: std::io::stderr().is_terminal(),
-            total: OnceLock::new(),
-            done: AtomicU64::new(0),
-            drawn: Mutex::new(None),
+            began: Cell::new(None),
+            drawn: Cell::new(None),
         }
-    }
-
-    /// Measuring starts now and has this many bytes to go.
-    pub(crate) fn begin(&self, total: u64) {
-        let _ = self.total.set((total, Instant::now()));
     }
 
     /// Called now and then by whoever waits.
-    pub(crate) fn draw(&self) {
-        let (true, Some((total, began))) = (self.terminal, self.total.get()) else {
+    pub(crate) fn draw(&self, progress: &job::Progress) {
+        if !self.terminal || progress.pairs_total == 0 {
             return;
-        };
-        let Ok(mut drawn) = self.drawn.try_lock() else {
-            return;
-        };
+        }
+        let began = self.began.get().unwrap_or_else(Instant::now);
+        self.began.set(Some(began));
+        let drawn = self.drawn.get();
         if began.elapsed() < WAIT || drawn.is_some_and(|last| last.elapsed() < EVERY) {
             return;
         }
-        *drawn = Some(Instant::now());
-        let line = measuring(self.done.load(Ordering::Relaxed), *total, began.elapsed());
+        self.drawn.set(Some(Instant::now()));
+        let line = measuring(progress.bytes, progress.bytes_total, began.elapsed());
         let _ = write!(
             std::io::stderr(),
             "\r\x1b[K{}",
@@ -165,22 +156,9 @@ impl Measuring {
     }
 
     pub(crate) fn clear(&self) {
-        let Ok(mut drawn) = self.drawn.lock() else {
-            return;
-        };
-        if drawn.take().is_some() {
+        if self.drawn.take().is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
-    }
-}
-
-impl Watch for Measuring {
-    fn measured(&self, bytes: u64) {
-        self.done.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn stopped(&self) -> bool {
-        crate::interrupt::stopped()
     }
 }
 

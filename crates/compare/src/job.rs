@@ -17,7 +17,7 @@ use crate::{
 use std::{
     collections::HashMap,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
 };
@@ -107,7 +107,8 @@ pub struct Job {
     settings: Settings,
     /// Of one source, measure every pair, however many there are.
     exact: bool,
-    earlier: Option<Arc<Job>>,
+    /// Taken when the plan is made, so that a chain of edits keeps one earlier job and not all of them.
+    earlier: Mutex<Option<Arc<Job>>>,
     stopped: AtomicBool,
     phase: AtomicU8,
     bytes: AtomicU64,
@@ -131,7 +132,7 @@ impl Job {
         Self {
             settings,
             exact: false,
-            earlier: None,
+            earlier: Mutex::default(),
             stopped: AtomicBool::new(false),
             phase: AtomicU8::new(Phase::Planning as u8),
             bytes: AtomicU64::new(0),
@@ -148,8 +149,10 @@ impl Job {
 
     /// Takes over the parts that an earlier job on the same sources measured in the same way.
     pub fn reusing(self, earlier: Option<Arc<Job>>) -> Self {
-        // An earlier job's own earlier one is not needed any more: what it reused, it holds.
-        Self { earlier, ..self }
+        Self {
+            earlier: Mutex::new(earlier),
+            ..self
+        }
     }
 
     pub fn settings(&self) -> &Settings {
@@ -259,7 +262,9 @@ impl Job {
         // Never refuses to read: nothing is read.
         let [reference, candidate] = [Side::new(sources.reference), Side::new(sources.other())];
         let planned = self.planned.get()?;
-        Some(self.gathered(planned, &reference, &candidate, sources.noise.is_some()))
+        let mut report = self.gathered(planned, &reference, &candidate, sources.noise.is_some());
+        report.partial |= self.stopped();
+        Some(report)
     }
 
     fn gathered(
@@ -307,10 +312,12 @@ impl Job {
         }
         let (plan, unlisted) = planned?;
         let parts = work::slots(&plan);
-        let reused = self
+        let earlier = self
             .earlier
-            .as_ref()
-            .map_or(0, |earlier| self.reuse(earlier, &plan, &parts, reference));
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let reused = earlier.map_or(0, |earlier| self.reuse(&earlier, &plan, &parts, reference));
         let bytes = plan.bytes(reference, candidate, |nth| parts[nth].get().is_none());
         Ok(Some(Planned {
             plan,
@@ -395,7 +402,7 @@ mod tests {
         report::{Overall, Unmeasured},
         verdict::Verdict,
     };
-    use std::sync::{Mutex, atomic::AtomicUsize};
+    use std::sync::atomic::AtomicUsize;
     use twinscope_tensor::{DType, Listing, ReadError, Shape, TensorInfo, View};
 
     struct Source(Listing);

@@ -8,26 +8,20 @@ use crate::{
     document::{Headline, Report, Row},
     events::{Phase, Progress, State, What},
     problem::{Answer, Problem},
-    session::{Current, Measured, Session},
+    session::{Current, Session},
     sources::{SourceRecord, Sources},
 };
 use std::{
-    collections::HashMap,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicBool, Ordering},
         mpsc::{RecvTimeoutError, channel},
     },
     thread,
     time::{Duration, Instant},
 };
-use twinscope_compare::{
-    Settings, Side, Watch,
-    engine::{self, Explain, Outcome, Part},
-    plan_alone,
-    report::Unmeasured,
-    settings::LayoutOverride,
-};
+use twinscope_compare::{Job, job, report::Unmeasured};
+use twinscope_explain::Causes;
 
 /// How often progress is told.
 const TICK: Duration = Duration::from_millis(100);
@@ -79,24 +73,6 @@ struct Run {
     revision: u64,
 }
 
-/// What the worker tells while it measures.
-#[derive(Debug)]
-struct Count {
-    bytes: AtomicU64,
-    cancel: Arc<AtomicBool>,
-    explaining: AtomicBool,
-}
-
-impl Watch for Count {
-    fn measured(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn stopped(&self) -> bool {
-        self.cancel.load(Ordering::Relaxed)
-    }
-}
-
 impl Run {
     fn stopped(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
@@ -110,7 +86,7 @@ impl Run {
         // A panic of a reader or a kernel is this comparison's failure, not the server's.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.compare()));
         match outcome {
-            Ok(Ok((state, report, text))) => self.end(state, Some((report, text)), None),
+            Ok(Ok((state, report))) => self.end(state, report, None),
             Ok(Err(problem)) => self.end(State::Failed, None, Some(problem)),
             Err(_) => self.end(State::Failed, None, Some(broken())),
         }
@@ -130,7 +106,7 @@ impl Run {
         }
     }
 
-    fn compare(&self) -> Answer<(State, Report, String)> {
+    fn compare(&self) -> Answer<(State, Option<(Report, String)>)> {
         self.progress(Progress::default());
         let sources = self.session.sources(&self.app)?;
         self.progress(Progress {
@@ -138,50 +114,50 @@ impl Run {
             ..Progress::default()
         });
         let settings = self.session.record().settings.clone();
-        let measured = Arc::new(self.plan(&sources, settings)?);
-        let count = Arc::new(Count {
-            bytes: AtomicU64::new(0),
-            cancel: self.cancel.clone(),
-            explaining: AtomicBool::new(false),
-        });
+        let job = Arc::new(Job::new(settings).reusing(self.session.job()));
         let (done, waiting) = channel();
         let worker = {
-            let (measured, sources, count) = (measured.clone(), sources.clone(), count.clone());
+            let (job, sources) = (job.clone(), sources.clone());
             let work = move || {
-                let _ = done.send(work(&measured, &sources, &count));
+                let _ = done.send(job.run(&sources.both(), Some(&Causes)));
             };
             thread::Builder::new()
                 .name("measure".to_owned())
                 .spawn(work)?
         };
-        let mut shown = Shown::new(bytes(&measured, &sources), already(&measured));
-        let finished = loop {
+        let mut shown = Shown::new();
+        loop {
             match waiting.recv_timeout(TICK) {
-                Ok(report) => break Some(report),
-                Err(RecvTimeoutError::Timeout) if self.stopped() => break None,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.look(&measured, &sources, &count, &mut shown)
+                Ok(run) => break run?,
+                Err(RecvTimeoutError::Timeout) if self.stopped() => {
+                    job.stop();
+                    break;
                 }
+                Err(RecvTimeoutError::Timeout) => self.look(&job, &sources, &mut shown),
                 Err(RecvTimeoutError::Disconnected) => {
                     let _ = worker.join();
                     return Err(broken());
                 }
             }
-        };
-        let state = if finished.is_some() && !self.stopped() {
+        }
+        let finished = job.report().filter(|_| !self.stopped());
+        let state = if finished.is_some() {
             State::Done
         } else {
             State::Cancelled
         };
-        let mut report = finished.unwrap_or_else(|| merged(&measured, &sources));
+        let report = finished.cloned().or_else(|| job.so_far(&sources.both()));
+        let Some(mut report) = report else {
+            // Cancelled before the pairs were known.
+            return Ok((State::Cancelled, None));
+        };
         self.name(&mut report);
         let text = serde_json::to_string(&report)?;
         let document = serde_json::from_str(&text)?;
-        let _ = measured.report.set(report);
         if self.session.is_latest(&self.cancel) {
-            self.session.set_measured(measured);
+            self.session.set_job(job);
         }
-        Ok((state, document, text))
+        Ok((state, Some((document, text))))
     }
 
     /// Sources are called what the user calls them, not where an upload lies.
@@ -193,25 +169,6 @@ impl Run {
         report.candidate = name(&record.candidate).unwrap_or_else(|| report.reference.clone());
     }
 
-    fn plan(&self, sources: &Sources, settings: Settings) -> Answer<Measured> {
-        let left = Side::new(&*sources.reference.source);
-        let plan = match &sources.candidate {
-            Some(candidate) => engine::plan(&left, &Side::new(&*candidate.source), &settings)?,
-            None => plan_alone(&left, &settings, false)?.0,
-        };
-        let parts = engine::slots(&plan);
-        let measured = Measured {
-            plan,
-            parts,
-            settings,
-            report: OnceLock::new(),
-        };
-        if let Some(before) = self.session.measured() {
-            reuse(&before, &measured, sources);
-        }
-        Ok(measured)
-    }
-
     fn progress(&self, progress: Progress) {
         self.session.set_progress(progress.clone());
         self.app
@@ -220,24 +177,14 @@ impl Run {
     }
 
     /// Tells how far it is and, now and then, what is known.
-    fn look(&self, measured: &Measured, sources: &Sources, count: &Count, shown: &mut Shown) {
+    fn look(&self, job: &Job, sources: &Sources, shown: &mut Shown) {
         if !self.session.is_latest(&self.cancel) {
             return;
         }
-        let filled = measured
-            .parts
-            .iter()
-            .filter(|part| part.get().is_some())
-            .count();
-        let explaining = count.explaining.load(Ordering::Relaxed);
-        let progress = shown.progress(
-            filled,
-            measured.parts.len(),
-            count.bytes.load(Ordering::Relaxed),
-            explaining,
-        );
+        let known = job.progress();
         // The pairs first: whoever hears of some may ask for them.
-        self.tell_pairs(measured, sources, filled, shown);
+        self.tell_pairs(job, sources, known.pairs, shown);
+        let progress = shown.progress(known);
         if shown.told.as_ref() != Some(&progress) {
             self.progress(progress.clone());
             shown.told = Some(progress);
@@ -245,12 +192,14 @@ impl Run {
     }
 
     /// What is known by now, when that is more than was told.
-    fn tell_pairs(&self, measured: &Measured, sources: &Sources, filled: usize, shown: &mut Shown) {
+    fn tell_pairs(&self, job: &Job, sources: &Sources, filled: usize, shown: &mut Shown) {
         if shown.next > Instant::now() || (shown.filled == Some(filled) && !shown.rows.is_empty()) {
             return;
         }
         let begun = Instant::now();
-        let report = merged(measured, sources);
+        let Some(report) = job.so_far(&sources.both()) else {
+            return;
+        };
         let done: Vec<bool> = report
             .pairs
             .iter()
@@ -365,8 +314,6 @@ fn broken() -> Problem {
 /// What was told last.
 struct Shown {
     begun: Instant,
-    bytes_total: u64,
-    already: usize,
     told: Option<Progress>,
     filled: Option<usize>,
     rows: Vec<(bool, u8)>,
@@ -374,12 +321,10 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(bytes_total: u64, already: usize) -> Self {
+    fn new() -> Self {
         let now = Instant::now();
         Self {
             begun: now,
-            bytes_total,
-            already,
             told: None,
             filled: None,
             rows: Vec::new(),
@@ -391,144 +336,30 @@ impl Shown {
         self.rows.get(nth) != Some(&row)
     }
 
-    fn progress(&self, pairs: usize, pairs_total: usize, bytes: u64, explaining: bool) -> Progress {
+    fn progress(&self, known: job::Progress) -> Progress {
+        let job::Progress {
+            pairs,
+            pairs_total,
+            bytes,
+            bytes_total,
+            ..
+        } = known;
         let seconds = self.begun.elapsed().as_secs_f64();
         let rate = (bytes > 0 && seconds > 0.0).then(|| bytes as f64 / seconds);
-        let left = rate.map(|rate| self.bytes_total.saturating_sub(bytes) as f64 / rate);
-        let measuring = pairs < pairs_total && pairs_total > self.already;
+        let left = rate.map(|rate| bytes_total.saturating_sub(bytes) as f64 / rate);
+        let measuring = pairs < pairs_total && pairs_total > known.pairs_reused;
         Progress {
-            phase: if explaining {
-                Phase::Causes
-            } else {
-                Phase::Measuring
+            phase: match known.phase {
+                job::Phase::Planning => Phase::Pairing,
+                job::Phase::Measuring => Phase::Measuring,
+                job::Phase::Explaining => Phase::Causes,
             },
             pairs,
             pairs_total,
             bytes,
-            bytes_total: self.bytes_total,
+            bytes_total,
             bytes_per_second: rate.filter(|_| measuring),
             seconds_left: left.filter(|_| measuring),
         }
     }
-}
-
-fn work(measured: &Measured, sources: &Sources, count: &Count) -> twinscope_compare::Report {
-    let (left, right) = (
-        Side::new(&*sources.reference.source),
-        Side::new(&*sources.other().source),
-    );
-    engine::measure(
-        &measured.plan,
-        &left,
-        &right,
-        &measured.settings,
-        count,
-        &measured.parts,
-    );
-    let mut report = engine::merge(
-        &measured.plan,
-        engine::taken(&measured.parts),
-        &left,
-        &right,
-        &measured.settings,
-        None,
-    );
-    if !report.partial && measured.settings.causes {
-        count.explaining.store(true, Ordering::Relaxed);
-        if !measured.plan.alone {
-            twinscope_explain::Causes.explain(&measured.plan, &left, &right, &mut report);
-        }
-    }
-    report
-}
-
-fn merged(measured: &Measured, sources: &Sources) -> twinscope_compare::Report {
-    let (left, right) = (
-        Side::new(&*sources.reference.source),
-        Side::new(&*sources.other().source),
-    );
-    engine::merge(
-        &measured.plan,
-        engine::taken(&measured.parts),
-        &left,
-        &right,
-        &measured.settings,
-        None,
-    )
-}
-
-fn already(measured: &Measured) -> usize {
-    measured
-        .parts
-        .iter()
-        .filter(|part| part.get().is_some())
-        .count()
-}
-
-/// How much there is to read, as the headers tell it.
-fn bytes(measured: &Measured, sources: &Sources) -> u64 {
-    let (left, right) = (
-        Side::new(&*sources.reference.source),
-        Side::new(&*sources.other().source),
-    );
-    let size = |side: &Side<'_>, item: usize| {
-        let item = &side.items()[item];
-        let elements = item.shape.elements().unwrap_or(0);
-        item.dtype.byte_len(elements).unwrap_or(elements)
-    };
-    let pairs = measured.plan.pairing.pairs.iter().zip(&measured.parts);
-    let open = pairs
-        .filter(|(pair, part)| part.get().is_none() && !measured.plan.is_ranked(pair))
-        .map(|(pair, _)| pair);
-    let sizes = open.map(|pair| {
-        let of = |side: &Side<'_>, items: &[usize]| {
-            items
-                .iter()
-                .fold(0u64, |sum, item| sum.saturating_add(size(side, *item)))
-        };
-        of(&left, &pair.reference).saturating_add(of(&right, &pair.candidate))
-    });
-    sizes.fold(0, u64::saturating_add)
-}
-
-/// Takes over what was measured before in the same way.
-fn reuse(before: &Measured, after: &Measured, sources: &Sources) {
-    let tolerance = |settings: &Settings| (settings.rtol, settings.atol);
-    if before.plan.alone
-        || after.plan.alone
-        || tolerance(&before.settings) != tolerance(&after.settings)
-    {
-        return;
-    }
-    let left = Side::new(&*sources.reference.source);
-    let known: HashMap<(&[usize], &[usize]), &Part> = before
-        .plan
-        .pairing
-        .pairs
-        .iter()
-        .zip(&before.parts)
-        .filter_map(|(pair, part)| Some(((&pair.reference[..], &pair.candidate[..]), part.get()?)))
-        .filter(|(_, part)| {
-            matches!(
-                part.outcome,
-                Outcome::Measured(..) | Outcome::Incomparable(_)
-            )
-        })
-        .collect();
-    for (pair, slot) in after.plan.pairing.pairs.iter().zip(&after.parts) {
-        let name = &left.items()[pair.reference[0]].name;
-        let same_layout = layout_of(&before.settings, name) == layout_of(&after.settings, name);
-        if let Some(part) = known
-            .get(&(&pair.reference[..], &pair.candidate[..]))
-            .filter(|_| same_layout)
-        {
-            let _ = slot.set((*part).clone());
-        }
-    }
-}
-
-fn layout_of<'a>(settings: &'a Settings, name: &str) -> Option<&'a LayoutOverride> {
-    settings.layouts.iter().find(|entry| {
-        globset::Glob::new(&entry.name).is_ok_and(|glob| glob.compile_matcher().is_match(name))
-    })
 }

@@ -7,9 +7,9 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use twinscope_compare::{
-    Settings, engine,
+    Settings,
     layout::parse_steps,
-    mapfile,
+    mapfile, plan,
     settings::{LayoutOverride, MapEntry, Names},
 };
 use utoipa::ToSchema;
@@ -260,7 +260,7 @@ pub(crate) fn check(settings: &Settings, plugins: &[String]) -> Answer<()> {
             )
         })?;
     }
-    Ok(engine::check(settings)?)
+    Ok(plan::check(settings)?)
 }
 
 fn need(report: Option<&Report>) -> Answer<&Report> {

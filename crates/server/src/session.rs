@@ -13,13 +13,10 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
-use twinscope_compare::{
-    Settings,
-    engine::{Part, Plan},
-};
+use twinscope_compare::{Job, Settings};
 
 /// What is kept of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -61,16 +58,6 @@ impl Record {
     }
 }
 
-/// A comparison as it was measured: kept so that an edit measures only what it changes.
-#[derive(Debug)]
-pub(crate) struct Measured {
-    pub(crate) plan: Plan,
-    pub(crate) parts: Vec<OnceLock<Part>>,
-    pub(crate) settings: Settings,
-    /// As merged at the end; `None` when it was stopped.
-    pub(crate) report: OnceLock<twinscope_compare::Report>,
-}
-
 /// A report with the revision it is of.
 #[derive(Clone, Debug)]
 pub struct Current {
@@ -89,7 +76,8 @@ type Applied = (u64, usize, usize);
 struct Data {
     sources: Option<Arc<Sources>>,
     current: Option<Current>,
-    measured: Option<Arc<Measured>>,
+    /// Kept so that an edit measures only what it changes.
+    job: Option<Arc<Job>>,
     predicted: Vec<(Applied, Arc<Vec<f64>>)>,
 }
 
@@ -270,12 +258,12 @@ impl Session {
         locked(&self.data).current = Some(current);
     }
 
-    pub(crate) fn measured(&self) -> Option<Arc<Measured>> {
-        locked(&self.data).measured.clone()
+    pub(crate) fn job(&self) -> Option<Arc<Job>> {
+        locked(&self.data).job.clone()
     }
 
-    pub(crate) fn set_measured(&self, measured: Arc<Measured>) {
-        locked(&self.data).measured = Some(measured);
+    pub(crate) fn set_job(&self, job: Arc<Job>) {
+        locked(&self.data).job = Some(job);
     }
 
     /// What a cause predicts, from the last few that were asked for.

@@ -186,8 +186,8 @@ fn predicted(session: &Session, sources: &Sources, nth: usize, cause: usize) -> 
         Problem::conflict("not_in_memory", "the comparison is no longer in memory")
             .hint("compare again: it takes no longer than the first time")
     };
-    let measured = session.measured().ok_or_else(gone)?;
-    let report = measured.report.get().ok_or_else(gone)?;
+    let job = session.job().ok_or_else(gone)?;
+    let (plan, report) = job.plan().zip(job.report()).ok_or_else(gone)?;
     let cause = report
         .pairs
         .get(nth)
@@ -198,7 +198,7 @@ fn predicted(session: &Session, sources: &Sources, nth: usize, cause: usize) -> 
         Side::new(&*sources.reference.source),
         Side::new(&*sources.other().source),
     );
-    let scene = Scene::new(&measured.plan, &left, &right, report);
+    let scene = Scene::new(plan, &left, &right, report);
     let none = "this cause says what differs, but not what the values would be; or the pair is too large to be read whole";
     twinscope_explain::predicted(&scene, nth, cause)
         .ok_or_else(|| Problem::unprocessable("no_prediction", none))

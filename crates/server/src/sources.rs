@@ -97,6 +97,15 @@ impl Opened {
 }
 
 impl Sources {
+    /// As a comparison takes them.
+    pub fn both(&self) -> twinscope_compare::Sources<'_> {
+        twinscope_compare::Sources {
+            reference: &*self.reference.source,
+            candidate: self.candidate.as_ref().map(|opened| &*opened.source),
+            noise: None,
+        }
+    }
+
     /// The candidate of one source alone is itself.
     pub fn other(&self) -> &Opened {
         self.candidate.as_ref().unwrap_or(&self.reference)

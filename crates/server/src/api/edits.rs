@@ -19,8 +19,9 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::Arc};
 use twinscope_compare::{
-    Settings, Side, engine, mapfile,
+    Settings, Side, mapfile,
     pairing::Leftover as Left,
+    plan,
     settings::{MapEntry, Names},
 };
 use utoipa::ToSchema;
@@ -93,7 +94,7 @@ fn try_out(app: &App, session: &Session, edit: &Edit) -> Answer<()> {
         rules: Vec::new(),
         ..(**after).clone()
     };
-    engine::plan(&left, &right, &by_hand)?;
+    plan::plan(&left, &right, &by_hand)?;
     if let Edit::Layout {
         name,
         steps: Some(steps),
@@ -287,7 +288,7 @@ pub async fn preview(
         );
         let found = app
             .answers
-            .install(|| engine::plan(&left, &right, &request.settings))?
+            .install(|| plan::plan(&left, &right, &request.settings))?
             .pairing;
         let names = |side: &Side<'_>, items: &[usize]| -> Vec<String> {
             items

@@ -4,9 +4,9 @@ use super::{save, text_of};
 use crate::{failure::Failure, open::Opening};
 use std::path::PathBuf;
 use twinscope_compare::{
-    Settings, engine,
+    Settings,
     layout::parse_steps,
-    mapfile,
+    mapfile, plan,
     settings::{LayoutOverride, Pattern},
 };
 
@@ -108,7 +108,7 @@ pub(super) fn check(settings: &Settings) -> anyhow::Result<()> {
             Failure::new(format!("the layout of `{}`: {}", layout.name, error.kind()))
         })?;
     }
-    Ok(engine::check(settings)?)
+    Ok(plan::check(settings)?)
 }
 
 /// A flag that was given takes the place of what the file says.

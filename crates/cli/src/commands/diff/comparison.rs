@@ -1,4 +1,4 @@
-//! One comparison, from paths to a report: opened, planned, measured and merged on a thread that Ctrl-C can leave behind.
+//! One comparison, from paths to a report: opened here, driven by [`Job`] on a thread that Ctrl-C can leave behind.
 
 use crate::{
     failure::Failure,
@@ -7,18 +7,10 @@ use crate::{
     progress::Measuring,
 };
 use std::{
-    collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
-use twinscope_compare::{
-    Report, Settings, Side, engine,
-    engine::{Explain, Part, Plan},
-    mapfile,
-    noise::Measures,
-    plan_alone,
-    settings::MapEntry,
-};
+use twinscope_compare::{Job, Report, Settings, Side, Sources, mapfile, plan, settings::MapEntry};
 use twinscope_explain::{Causes, Explained, Scene};
 use twinscope_tensor::TensorSource;
 
@@ -64,71 +56,51 @@ pub(super) struct Compared {
     pub(super) notes: Vec<String>,
 }
 
-/// What is known so far, readable while the rest is still being measured.
-#[derive(Default)]
-struct Known {
-    planned: OnceLock<Planned>,
-    floors: OnceLock<HashMap<usize, Measures>>,
-    /// Everything, with the causes.
-    report: Mutex<Option<Report>>,
+/// Both sides and the job on them; the job can be read while it is still working.
+struct Begun {
+    reference: Arc<Opened>,
+    candidate: Option<Arc<Opened>>,
+    noise: Option<Opened>,
+    job: Job,
 }
 
-impl Known {
-    fn take_report(&self) -> Option<Report> {
-        self.report
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+impl Begun {
+    fn sources(&self) -> Sources<'_> {
+        Sources {
+            reference: &*self.reference.source,
+            candidate: self.candidate.as_ref().map(|opened| &*opened.source),
+            noise: self.noise.as_ref().map(|opened| &*opened.source),
+        }
     }
 
     /// Closes both sides at once: what was unpacked for them takes its time to be given back.
-    fn give_back(self: Arc<Self>) {
-        // Work that was left behind has them still.
-        let Some(Planned {
+    fn close(self: Arc<Self>) {
+        // Work that was left behind holds them still.
+        if let Some(Begun {
             reference,
             candidate,
             ..
-        }) = Arc::into_inner(self).and_then(|known| known.planned.into_inner())
-        else {
-            return;
-        };
-        rayon::join(|| drop(reference), || drop(candidate));
+        }) = Arc::into_inner(self)
+        {
+            rayon::join(|| drop(reference), || drop(candidate));
+        }
     }
-}
-
-struct Planned {
-    reference: Arc<Opened>,
-    candidate: Arc<Opened>,
-    plan: Plan,
-    parts: Vec<OnceLock<Part>>,
-    notes: Vec<String>,
 }
 
 impl Comparison {
     pub(super) fn run(&self, opening: &Opening) -> anyhow::Result<Compared> {
-        let known = Arc::new(Known::default());
-        let bar = Arc::new(Measuring::new());
-        let work = {
-            let (comparison, opening, known, bar) = (
-                self.clone(),
-                opening.clone(),
-                Arc::clone(&known),
-                Arc::clone(&bar),
-            );
-            move || comparison.work(&opening, &known, &bar)
+        let begun = self.work(opening)?;
+        let report = match begun.job.report() {
+            Some(report) => report.clone(),
+            None => begun
+                .job
+                .so_far(&begun.sources())
+                .ok_or_else(|| Failure::new("stopped before anything was compared"))?,
         };
-        let finished = interrupt::unless_stopped(work, || bar.draw());
-        bar.clear();
-        if let Some(worked) = finished {
-            worked?;
-        }
-        let Some(planned) = known.planned.get() else {
-            return Err(Failure::new("stopped before anything was compared").into());
-        };
-        planned.reference.all_read();
-        planned.candidate.all_read();
-        let compared = self.merged(planned, &known);
-        known.give_back();
+        begun.reference.all_read();
+        begun.candidate.iter().for_each(|opened| opened.all_read());
+        let compared = self.compared(&begun, report)?;
+        begun.close();
         Ok(compared)
     }
 
@@ -138,32 +110,17 @@ impl Comparison {
         opening: &Opening,
         find: impl FnOnce(&Report) -> anyhow::Result<usize>,
     ) -> anyhow::Result<(Report, usize, Explained)> {
-        let known = Arc::new(Known::default());
-        let bar = Arc::new(Measuring::new());
-        let work = {
-            let (comparison, opening, known, bar) = (
-                self.clone(),
-                opening.clone(),
-                Arc::clone(&known),
-                Arc::clone(&bar),
-            );
-            move || comparison.work(&opening, &known, &bar)
-        };
-        let finished = interrupt::unless_stopped(work, || bar.draw());
-        bar.clear();
+        let begun = self.work(opening)?;
         let stopped = || Failure::new("stopped before the pair was examined");
-        finished.ok_or_else(stopped)??;
-        let (planned, report) = known
-            .planned
-            .get()
-            .zip(known.take_report())
-            .ok_or_else(stopped)?;
-        let at = find(&report)?;
+        let report = begun.job.report().filter(|_| !begun.job.is_stopped());
+        let (report, plan) = report.zip(begun.job.plan()).ok_or_else(stopped)?;
+        let at = find(report)?;
+        let sources = begun.sources();
         let (left, right) = (
-            Side::new(&*planned.reference.source),
-            Side::new(&*planned.candidate.source),
+            Side::new(sources.reference),
+            Side::new(sources.candidate.unwrap_or(sources.reference)),
         );
-        let scene = Scene::new(&planned.plan, &left, &right, &report);
+        let scene = Scene::new(plan, &left, &right, report);
         let explained = twinscope_explain::explain(&scene, at).ok_or_else(|| {
             let why = report.pairs[at]
                 .reason
@@ -174,10 +131,40 @@ impl Comparison {
                 report.pairs[at].name
             ))
         })?;
-        Ok((report, at, explained))
+        Ok((report.clone(), at, explained))
     }
 
-    fn work(&self, opening: &Opening, known: &Known, bar: &Measuring) -> anyhow::Result<()> {
+    /// Opens the sources and runs the job on them, until it is done or Ctrl-C is pressed.
+    fn work(&self, opening: &Opening) -> anyhow::Result<Arc<Begun>> {
+        let known: Arc<OnceLock<Arc<Begun>>> = Arc::default();
+        let bar = Measuring::new();
+        let work = {
+            let (comparison, opening, known) = (self.clone(), opening.clone(), Arc::clone(&known));
+            move || -> anyhow::Result<()> {
+                let begun = Arc::new(comparison.begin(&opening)?);
+                let begun = known.get_or_init(|| begun);
+                Ok(begun.job.run(&begun.sources(), Some(&Causes))?)
+            }
+        };
+        let finished = interrupt::unless_stopped(
+            work,
+            || {
+                known
+                    .get()
+                    .into_iter()
+                    .for_each(|begun| bar.draw(&begun.job.progress()))
+            },
+            || known.get().into_iter().for_each(|begun| begun.job.stop()),
+        );
+        bar.clear();
+        if let Some(worked) = finished {
+            worked?;
+        }
+        let begun = known.get().cloned();
+        begun.ok_or_else(|| Failure::new("stopped before anything was compared").into())
+    }
+
+    fn begin(&self, opening: &Opening) -> anyhow::Result<Begun> {
         if self.candidate.as_ref().is_some_and(Given::is_stdin) && self.reference.is_stdin() {
             return Err(Failure::new("standard input cannot be both sides").into());
         }
@@ -186,114 +173,51 @@ impl Comparison {
             || self.reference.open(opening),
             || self.candidate.as_ref().map(|given| given.open(opening)),
         );
-        let reference = Arc::new(reference?);
-        let candidate = candidate
-            .transpose()?
-            .map_or_else(|| Arc::clone(&reference), Arc::new);
-        let noise = self
-            .noise
-            .as_ref()
-            .map(|path| opening.open(path))
-            .transpose()?;
-        let (left, right) = (Side::new(&*reference.source), Side::new(&*candidate.source));
-        let mut notes = Vec::new();
-        let plan = match &self.candidate {
-            Some(_) => {
-                if self.exact {
-                    notes.push(
-                        "--exact is for one source; of two every pair is measured anyway"
-                            .to_owned(),
-                    );
-                }
-                engine::plan(&left, &right, &self.settings)?
-            }
-            None => {
-                let (plan, missing) = plan_alone(&left, &self.settings, self.exact)?;
-                if missing > 0 {
-                    notes.push(format!("{missing} pairs less alike than those listed are left out; --only chooses, --exact takes all"));
-                }
-                plan
-            }
-        };
-        let parts = engine::slots(&plan);
-        bar.begin(bytes(&plan, &left, &right));
-        let planned = Planned {
-            reference: Arc::clone(&reference),
-            candidate: Arc::clone(&candidate),
-            plan,
-            parts,
-            notes,
-        };
-        let planned = known.planned.get_or_init(|| planned);
-        engine::measure(
-            &planned.plan,
-            &left,
-            &right,
-            &self.settings,
-            bar,
-            &planned.parts,
-        );
-        if let Some(noise) = noise {
-            let floors =
-                engine::measured_floors(&left, &Side::new(&*noise.source), &self.settings, bar)?;
-            let _ = known.floors.set(floors);
-        }
-        let mut report = engine::merge(
-            &planned.plan,
-            engine::taken(&planned.parts),
-            &left,
-            &right,
-            &self.settings,
-            known.floors.get(),
-        );
-        if !report.partial && self.settings.causes {
-            if !planned.plan.alone {
-                Causes.explain(&planned.plan, &left, &right, &mut report);
-            }
-        }
-        *known.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
-        Ok(())
+        let noise = self.noise.as_ref().map(|path| opening.open(path));
+        Ok(Begun {
+            reference: Arc::new(reference?),
+            candidate: candidate.transpose()?.map(Arc::new),
+            noise: noise.transpose()?,
+            job: Job::new(self.settings.clone()).exact(self.exact),
+        })
     }
 
-    /// The report, or what is known of it when the work was left behind.
-    fn merged(&self, planned: &Planned, known: &Known) -> Compared {
-        let Planned {
-            reference,
-            candidate,
-            plan,
-            parts,
-            notes,
-        } = planned;
-        let (left, right) = (Side::new(&*reference.source), Side::new(&*candidate.source));
-        let floors = known.floors.get();
-        let merge = || {
-            engine::merge(
-                plan,
-                engine::taken(parts),
-                &left,
-                &right,
-                &self.settings,
-                floors,
-            )
-        };
-        let mut report = known.take_report().unwrap_or_else(merge);
-        let mut notes = notes.clone();
-        if self.noise.is_some() && floors.is_none() {
-            report.partial = true;
-            notes.push(
-                "stopped before the noise was measured; rounding is judged by the noise model"
-                    .to_owned(),
-            );
+    /// The report with what a person should know besides.
+    fn compared(&self, begun: &Begun, report: Report) -> anyhow::Result<Compared> {
+        let Begun { job, .. } = begun;
+        let sources = begun.sources();
+        let plan = job
+            .plan()
+            .ok_or_else(|| Failure::new("stopped before anything was compared"))?;
+        let (left, right) = (
+            Side::new(sources.reference),
+            Side::new(sources.candidate.unwrap_or(sources.reference)),
+        );
+        let mut notes = Vec::new();
+        if self.exact && !plan.alone {
+            notes
+                .push("--exact is for one source; of two every pair is measured anyway".to_owned());
         }
-        if let (Some(noise), Some(floors)) = (&self.noise, floors) {
-            let (noise, pairs) = (noise.display(), &plan.pairing.pairs);
-            match pairs.iter().filter(|pair| floors.contains_key(&pair.reference[0])).count() {
-                0 => notes.push(format!("--noise `{noise}` has no tensor of the reference; rounding is judged by the noise model")),
-                some if some < pairs.len() => {
-                    let all = pairs.len();
-                    notes.push(format!("--noise `{noise}` tells of {some} of {all} pairs; the others are judged by the noise model"));
-                }
-                _ => {}
+        if job.unlisted() > 0 {
+            let missing = job.unlisted();
+            notes.push(format!(
+                "{missing} pairs less alike than those listed are left out; --only chooses, --exact takes all"
+            ));
+        }
+        if let Some(noise) = &self.noise {
+            let (noise, all) = (noise.display(), plan.pairing.pairs.len());
+            match job.pairs_with_floor() {
+                None => notes.push(
+                    "stopped before the noise was measured; rounding is judged by the noise model"
+                        .to_owned(),
+                ),
+                Some(0) => notes.push(format!(
+                    "--noise `{noise}` has no tensor of the reference; rounding is judged by the noise model"
+                )),
+                Some(some) if some < all => notes.push(format!(
+                    "--noise `{noise}` tells of {some} of {all} pairs; the others are judged by the noise model"
+                )),
+                Some(_) => {}
             }
         }
         notes.extend(
@@ -302,35 +226,15 @@ impl Comparison {
                 .into_iter()
                 .filter(|_| !plan.alone),
         );
-        let unused = engine::unused_layouts(plan, &left, &self.settings).into_iter();
+        let unused = plan::unused_layouts(plan, &left, &self.settings).into_iter();
         notes.extend(unused.map(|name| {
             format!("--layout `{name}` is of no pair; pairs go by the reference's names")
         }));
-        Compared {
+        Ok(Compared {
             report,
             map: mapfile::entries(&plan.pairing, &left, &right),
             alone: plan.alone,
             notes,
-        }
+        })
     }
-}
-
-/// How much there is to read, as the headers tell it.
-fn bytes(plan: &Plan, reference: &Side<'_>, candidate: &Side<'_>) -> u64 {
-    let size = |side: &Side<'_>, item: usize| {
-        let item = &side.items()[item];
-        let elements = item.shape.elements().unwrap_or(0);
-        elements.saturating_mul(item.dtype.itemsize().unwrap_or(1) as u64)
-    };
-    let pairs = plan
-        .pairing
-        .pairs
-        .iter()
-        .filter(|pair| !plan.is_ranked(pair));
-    let sizes = pairs.flat_map(|pair| {
-        let left = pair.reference.iter().map(|item| size(reference, *item));
-        left.chain(pair.candidate.iter().map(|item| size(candidate, *item)))
-            .collect::<Vec<_>>()
-    });
-    sizes.fold(0, u64::saturating_add)
 }

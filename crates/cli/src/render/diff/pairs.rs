@@ -8,9 +8,8 @@ use crate::render::{
 use std::{collections::BTreeSet, io::Write};
 use twinscope_compare::{
     Origin, Report, Verdict,
-    engine::dtype_text,
     layout::Evidence,
-    report::{PairReport, Unmeasured},
+    report::{PairReport, Unmeasured, dtype_text},
 };
 
 /// Pairs shown before and after the first divergence.
