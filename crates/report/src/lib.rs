@@ -2,6 +2,8 @@
 //!
 //! This crate holds data and computes nothing. OpenAPI, TypeScript and Python's field names are generated from these types.
 
+mod kinds;
 mod verdict;
 
+pub use kinds::CauseKind;
 pub use verdict::{Origin, Overall, Verdict};

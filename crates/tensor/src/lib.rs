@@ -10,6 +10,7 @@ pub mod operand;
 pub mod picked;
 pub mod shape;
 mod shortest;
+mod side;
 pub mod slice;
 pub mod source;
 pub mod value;
@@ -22,6 +23,7 @@ pub use dtype::{BlockType, DType, Kind, Packing, TimeUnit};
 pub use operand::Operand;
 pub use picked::{Picked, Plane, PlaneError};
 pub use shape::Shape;
+pub use side::Side;
 pub use source::{
     Finding, FindingKind, Listing, Meta, Plain, PlainValue, ReadError, Skipped, TensorInfo,
     TensorSource,
