@@ -30,6 +30,7 @@ use std::{
     sync::Mutex,
     thread,
 };
+use twinscope_measure::Level;
 
 /// One comparison: paths relative to the folder of its group.
 #[derive(Clone, Debug)]
@@ -111,6 +112,18 @@ fn format_corpus_reports_are_frozen() {
     check("corpus", &testdata(), &inputs::corpus());
 }
 
+#[test]
+#[cfg(debug_assertions)]
+fn an_unknown_instruction_set_ends_the_program() {
+    let mut command = common::command(&testdata());
+    command.args(["diff", "faults/reference.pth", "faults/input.pth"]);
+    let output = command.env("TWINSCOPE_SIMD", "sse").output();
+    let output = output.expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(101), "{stderr}");
+    assert!(stderr.contains("TWINSCOPE_SIMD=sse is none of"), "{stderr}");
+}
+
 /// The cases that the `expected.json` of a folder of recorded runs lists.
 fn recorded(folder: &str) -> Vec<Case> {
     let path = testdata().join(folder).join("expected.json");
@@ -129,7 +142,7 @@ fn recorded(folder: &str) -> Vec<Case> {
 /// Compares the reports of a group with its committed file, at every instruction set.
 fn check(group: &str, dir: &Path, cases: &[Case]) {
     let file = testdata().join("frozen").join(format!("{group}.txt"));
-    let now = reports(dir, cases, None);
+    let now = reports(dir, cases, Level::best().name());
     if std::env::var("TWINSCOPE_FREEZE").is_ok_and(|mode| mode == "write") {
         std::fs::write(&file, text(group, &now)).expect("testdata/frozen is writable");
     }
@@ -137,14 +150,24 @@ fn check(group: &str, dir: &Path, cases: &[Case]) {
     let what = "intended? TWINSCOPE_FREEZE=write cargo test -p twinscope --test frozen";
     assert_same(&frozen, &now, &format!("{group}.txt against now; {what}"));
     for level in levels() {
-        let forced = reports(dir, cases, Some(&level));
-        assert_same(&now, &forced, &format!("{group}: default against {level}"));
+        let forced = reports(dir, cases, level);
+        assert_same(
+            &now,
+            &forced,
+            &format!("{group}: {} against {level}", Level::best()),
+        );
     }
 }
 
-/// The instruction sets to force. A release build has no switch for them.
-fn levels() -> Vec<String> {
-    Vec::new()
+/// The instruction sets to force, slowest first. The best one of this CPU is the default run; a release build cannot force any.
+fn levels() -> Vec<&'static str> {
+    let lower = Level::ALL
+        .into_iter()
+        .filter(|level| *level < Level::best());
+    lower
+        .filter(|_| cfg!(debug_assertions))
+        .map(Level::name)
+        .collect()
 }
 
 /// The lines of each case, the document's own first.
@@ -153,7 +176,7 @@ type Lines = Vec<(String, Vec<String>)>;
 /// Comparisons in one process: few enough to keep every core busy to the end.
 const BATCH: usize = 6;
 
-fn reports(dir: &Path, cases: &[Case], level: Option<&str>) -> Lines {
+fn reports(dir: &Path, cases: &[Case], level: &str) -> Lines {
     let batches: Vec<&[Case]> = cases
         .chunk_by(|a, b| a.args == b.args)
         .flat_map(|alike| alike.chunks(BATCH))
@@ -182,7 +205,7 @@ fn reports(dir: &Path, cases: &[Case], level: Option<&str>) -> Lines {
 }
 
 /// One `diff --batch --json`.
-fn run(dir: &Path, cases: &[Case], level: Option<&str>) -> Lines {
+fn run(dir: &Path, cases: &[Case], level: &str) -> Lines {
     let scratch = tempfile::tempdir().expect("a temporary folder");
     let batch: String = cases
         .iter()
@@ -202,9 +225,7 @@ fn run(dir: &Path, cases: &[Case], level: Option<&str>) -> Lines {
     command.arg("--batch").arg(&file);
     command.arg("--cache-dir").arg(scratch.path());
     command.args(&cases[0].args);
-    if let Some(level) = level {
-        command.env("TWINSCOPE_SIMD", level);
-    }
+    command.env("TWINSCOPE_SIMD", level);
     let output = command.output().expect("the binary runs");
     let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
