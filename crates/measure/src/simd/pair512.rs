@@ -252,7 +252,7 @@ pub(super) fn codes<T: Stepped>(
                 base,
                 &mut magnitudes[done..],
                 &mut ulps[done..],
-            )
+            );
         };
     }
 }
