@@ -5,7 +5,7 @@ export PROPTEST_RNG_SEED ?= 1
 # torch takes AMX wherever the processor says it has it; on virtual machines that do not let it be used, Python ends with an illegal instruction.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
-.PHONY: run build test lint docs bench bench-python bench-capture scores fuzz fuzz-build corpus fixtures help ui ui-check e2e python test-frameworks tutorial
+.PHONY: run build test lint docs bench bench-python bench-capture scores fuzz fuzz-build corpus fixtures help ui ui-check e2e python test-frameworks tutorial same
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -58,6 +58,11 @@ fuzz-build: # The targets compile with the stable toolchain; only running them n
 scores: ## where and why, scored over the recorded faults and over every fault the demo can have
 	$(CARGO) test --release --locked -p twinscope --test faults -- --nocapture
 	TWINSCOPE_SCORES=all $(CARGO) test --release --locked -p twinscope-demo --test causes -- --nocapture --test-threads 1
+
+NEW ?= $(or $(CARGO_TARGET_DIR),target)/release/twinscope
+same: $(if $(filter command line environment,$(origin NEW)),,build) ## prove that reports are those of another binary, byte for byte: make same OLD=PATH [NEW=PATH]
+	@test -n '$(OLD)' || { echo 'make same OLD=path/to/the/old/twinscope' >&2; exit 2; }
+	scripts/same.py '$(OLD)' '$(NEW)'
 
 FUZZ_SECONDS ?= 600
 fuzz: ## run every fuzz target for FUZZ_SECONDS (needs cargo-fuzz and a nightly toolchain)

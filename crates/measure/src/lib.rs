@@ -17,6 +17,7 @@ pub mod totals;
 
 pub use products::{add_times, dot};
 pub use reader::{Reader, Which};
+pub use simd::Level;
 pub use stats::{Counts, Number, Squares, Stats, stats};
 pub use totals::{
     Options, Profile, Profiling, SideTotals, State, Totals, Watch, Worst, totals, totals_watched,

@@ -150,7 +150,7 @@ fn strip(
         found.iter_mut().zip(&best).for_each(|(cells, best)| {
             cells
                 .values
-                .extend(best.iter().map(|number| narrow(*number)))
+                .extend(best.iter().map(|number| narrow(*number)));
         });
     }
     Ok(found)

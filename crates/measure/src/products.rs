@@ -1,5 +1,8 @@
 //! Sums of products of numbers that were read: what formulas are made of. The same digits on every machine.
 
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Level, level};
+
 /// Sums that are added up side by side: as many as the widest registers hold while an addition takes its time.
 const LANES: usize = 32;
 
@@ -19,11 +22,11 @@ macro_rules! widened {
                 fn $avx2($($arg: $type),*) $(-> $out)? {
                     $plain($($arg),*)
                 }
-                if is_x86_feature_detected!("avx512f") {
-                    // SAFETY: the feature it is compiled for was just detected.
+                if level() >= Level::Avx512 {
+                    // SAFETY: the feature it is compiled for is part of the level.
                     return unsafe { $avx512($($arg),*) };
                 }
-                if is_x86_feature_detected!("avx2") {
+                if level() >= Level::Avx2 {
                     // SAFETY: as above.
                     return unsafe { $avx2($($arg),*) };
                 }

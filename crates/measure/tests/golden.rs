@@ -34,7 +34,7 @@ fn number(what: &str, got: Option<Number>, expected: &Value, scale: f64) {
     match got {
         None => assert!(expected.is_null(), "{what} is {expected}"),
         Some(Number::Int(got)) => {
-            assert_eq!(Some(got.to_string().as_str()), expected.as_str(), "{what}")
+            assert_eq!(Some(got.to_string().as_str()), expected.as_str(), "{what}");
         }
         Some(Number::Float(got)) => near(what, got, expected, scale),
         Some(Number::Complex(re, im)) => {

@@ -51,8 +51,8 @@ macro_rules! whole {
             }
 
             #[cfg(target_arch = "x86_64")]
-            if super::has_avx2() {
-                // SAFETY: the feature this is compiled for was just detected.
+            if super::level() >= super::Level::Avx2 {
+                // SAFETY: the feature this is compiled for is part of the level.
                 return unsafe { vectors(bytes) };
             }
             plain(bytes)

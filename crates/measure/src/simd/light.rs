@@ -983,9 +983,9 @@ unsafe fn sums_of<T: Narrow>(from: &Wide, n: usize, next: [*const u8; 2], sum: &
     // SAFETY: `n` numbers can be read, says the caller.
     unsafe {
         if T::SIZE == 4 {
-            sums::<4>(from, n, next, sum)
+            sums::<4>(from, n, next, sum);
         } else {
-            sums::<2>(from, n, next, sum)
+            sums::<2>(from, n, next, sum);
         }
     }
 }
@@ -1040,7 +1040,7 @@ pub(super) fn ends<T: Single>(bytes: &[u8]) -> (f64, f64) {
         _mm256_set1_ps(f32::NEG_INFINITY),
     );
     each::<T>(bytes, bytes, |x, _| {
-        (min, max) = (_mm256_min_ps(x, min), _mm256_max_ps(x, max))
+        (min, max) = (_mm256_min_ps(x, min), _mm256_max_ps(x, max));
     });
     let eight = |vector| eight_counts(bits(vector)).into_iter().map(f32::from_bits);
     // A zero is a zero: adding one makes -0 a 0.
@@ -1056,7 +1056,7 @@ pub(super) fn over<T: Single>(r: &[u8], c: &[u8], limit: f64, rms: f64, exact: b
     let local = Local::new(limit, rms, exact);
     let mut any = _mm256_setzero_si256();
     each::<T>(r, c, |x, y| {
-        any = _mm256_or_si256(any, local.above(abs32(x), abs32(_mm256_sub_ps(y, x))))
+        any = _mm256_or_si256(any, local.above(abs32(x), abs32(_mm256_sub_ps(y, x))));
     });
     any_sign(any)
 }

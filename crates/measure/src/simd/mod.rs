@@ -1,12 +1,46 @@
-//! The same sums as [`crate::kernel`], as fast as memory where the machine allows it.
+//! Vector loops for the hot paths. [`level`] picks plain, AVX2 or AVX-512 code at run time; the caller does not see which.
 //!
-//! Each function gives, digit for digit, what the plain loop gives; the tests hold them to that. Which one runs is decided at run
-//! time. A block that holds a NaN or an infinity is noticed by its `Σx²`, which costs nothing; the caller does such a block
-//! again, slowly.
+//! # One tensor: statistics
+//!
+//! [`f32`](fn@f32) and its siblings (`avx2.rs`, `ints.rs`) compute the sums of [`crate::kernel`] bit for bit: the plain loop adds in the same
+//! lanes as the vectors do. A NaN or an infinity makes `Σx²` non-finite, which costs no extra instruction. The caller then repeats that
+//! block with the plain code.
+//!
+//! # Two tensors: two algorithms
+//!
+//! | | `pair.rs`, `pair512.rs` | `light.rs`, `light512.rs` |
+//! | --- | --- | --- |
+//! | dtypes | 6 combinations of f64, f32, bf16, f16 | both f32 or both bf16; both f16 with AVX-512 only |
+//! | reads of a block | 3: each side's sums, then the differences | 1, plus 1 for each maximum that may be a new record |
+//! | arithmetic | f64, 8 elements at a time | bits and f32 for what is only found, f64 for what is summed |
+//! | maxima (relative, local, ulp) | exact for every block | exact only if the block may beat the record so far ([`Asked`]) |
+//! | histogram codes | written in the same pass | not at all; [`Pair::codes`] does it for the blocks that are counted |
+//! | refuses a block | not finite | not finite; not whole groups of 16 elements (f16: 32); 2^20 elements or more |
+//!
+//! `pair*` came first and is the general algorithm. `light*` exists because most bytes are f32 or bf16 pairs whose blocks set no record and
+//! enter no histogram: for these it halves the time (commit fa9bae2). `light*` cannot replace `pair*`: it refuses blocks, which then go through
+//! [`Pair::block`], and it uses `pair*` for codes, dot products, rows, columns and the worst elements. A pair of dtypes without loops
+//! here is read as f64 and measured by the `f64_f64` loops of `pair.rs`.
+//!
+//! # How they are held equal
+//!
+//! Counts, maxima, histograms and worst elements must be equal. Sums are added in different orders, so they agree within 1e-12 of the sum of
+//! magnitudes, not in the last bit.
+//!
+//! | tests | compare |
+//! | --- | --- |
+//! | `tests` below | statistics: vectors against [`crate::kernel`], bit for bit |
+//! | `light512::tests` | `light` with AVX2 and AVX-512 against naive loops in f64, for random blocks and questions |
+//! | `pair512::tests` | columns, codes and worst elements: AVX-512 against AVX2 |
+//! | `tests/totals.rs` | whole tensors: `light*` and `pair*` against the same numbers read as f64, and against exact sums |
+//! | `crates/cli/tests/frozen` | whole reports at every level of the CPU, to 6 digits |
+//!
+//! `TWINSCOPE_SIMD=plain cargo test -p twinscope-measure` runs the tests of this crate at one level.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 pub(crate) mod ints;
+mod level;
 #[cfg(target_arch = "x86_64")]
 mod light;
 #[cfg(target_arch = "x86_64")]
@@ -16,36 +50,22 @@ mod pair;
 #[cfg(target_arch = "x86_64")]
 mod pair512;
 
+pub use level::Level;
+pub(crate) use level::level;
+
 use crate::{
     kernel::{self, Shifted, Sums},
     totals::{Asked, Block, Cell, Known, Light, Part},
 };
 use twinscope_tensor::DType;
 
-#[cfg(target_arch = "x86_64")]
-fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c")
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512cd")
-        && is_x86_feature_detected!("popcnt")
-}
-
 macro_rules! dispatch {
     ($($(#[$doc:meta])* $name:ident($bytes:ident $(, $shift:ident)?) -> $sums:ty = $plain:expr;)*) => {$(
         $(#[$doc])*
         pub(crate) fn $name($bytes: &[u8] $(, $shift: f64)?) -> $sums {
             #[cfg(target_arch = "x86_64")]
-            if has_avx2() {
-                // SAFETY: the features these functions are compiled for were just detected.
+            if level() >= Level::Avx2 {
+                // SAFETY: the features these functions are compiled for are part of the level.
                 return unsafe { avx2::$name($bytes $(, $shift)?) };
             }
             $plain
@@ -98,6 +118,8 @@ struct Loops {
 impl Pair {
     #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn of(_: DType, _: DType) -> Option<Self> {
+        // Rejects a forced level that this architecture does not have.
+        level();
         None
     }
 
@@ -136,7 +158,7 @@ impl Pair {
                     columns: |part, cells| unsafe { pair512::columns::<light::$type>(part, cells, pair::$name::columns) },
                     ..*loops!($name)
                 };
-                if has_avx512() { &WIDE } else { loops!($name) }
+                if level() >= Level::Avx512 { &WIDE } else { loops!($name) }
             }};
         }
         let loops = match (reference, candidate) {
@@ -158,13 +180,17 @@ impl Pair {
                     light: light512::light::<light::$type>,
                     ..LOOPS
                 };
-                Some(if has_avx512() { &WIDE } else { &LOOPS })
+                Some(if level() >= Level::Avx512 {
+                    &WIDE
+                } else {
+                    &LOOPS
+                })
             }};
         }
         let light: Option<&'static LightLoops> = match (reference, candidate) {
             (DType::F32, DType::F32) => light!(F32),
             (DType::Bf16, DType::Bf16) => light!(Bf16),
-            (DType::F16, DType::F16) if has_avx512() => {
+            (DType::F16, DType::F16) if level() >= Level::Avx512 => {
                 static LOOPS: LightLoops = LightLoops {
                     light: light512::light::<light::F16>,
                     relative: light::relative::<light::F16>,
@@ -173,7 +199,7 @@ impl Pair {
             }
             _ => None,
         };
-        has_avx2().then_some(Self {
+        (level() >= Level::Avx2).then_some(Self {
             dtypes: [reference, candidate],
             loops,
             light,
@@ -195,7 +221,7 @@ impl Pair {
         rows: &[usize],
         cells: &mut Vec<Cell>,
     ) -> Option<Light> {
-        // SAFETY: the features this is compiled for were detected when this was made.
+        // SAFETY: the features this is compiled for are part of the level that this was made for.
         unsafe { (self.light?.light)(r, c, asked, rows, cells) }
     }
 
@@ -212,7 +238,7 @@ macro_rules! pair_loops {
         impl Pair {$(
             $(#[$doc])*
             pub(crate) fn $name(self, $($argument: $type),*) $(-> $out)? {
-                // SAFETY: the features these functions are compiled for were detected when this was made.
+                // SAFETY: the features these functions are compiled for are part of the level that this was made for.
                 unsafe { (self.loops.$name)($($argument),*) }
             }
         )*}
@@ -238,8 +264,8 @@ macro_rules! same {
         /// The sums of one side, unless the other has other bytes.
         pub(crate) fn $name(bytes: &[u8], other: &[u8]) -> Option<Sums> {
             #[cfg(target_arch = "x86_64")]
-            if has_avx2() && bytes.len() == other.len() {
-                // SAFETY: the features these functions are compiled for were just detected.
+            if level() >= Level::Avx2 && bytes.len() == other.len() {
+                // SAFETY: the features these functions are compiled for are part of the level.
                 return unsafe { avx2::$name(bytes, other) };
             }
             (bytes == other).then(|| $sums(bytes))
@@ -254,8 +280,8 @@ same! {
 /// How many of the codes are each value above 0.
 pub(crate) fn histogram(codes: &[u8], mut each: impl FnMut(u8, u64)) {
     #[cfg(target_arch = "x86_64")]
-    if has_avx2() {
-        // SAFETY: the feature this is compiled for was just detected.
+    if level() >= Level::Avx2 {
+        // SAFETY: the feature this is compiled for is part of the level.
         return unsafe { pair::histogram(codes, each) };
     }
     codes

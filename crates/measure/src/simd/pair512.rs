@@ -252,7 +252,7 @@ pub(super) fn codes<T: Stepped>(
                 base,
                 &mut magnitudes[done..],
                 &mut ulps[done..],
-            )
+            );
         };
     }
 }
@@ -260,7 +260,7 @@ pub(super) fn codes<T: Stepped>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::{light, pair};
+    use crate::simd::{Level, light, pair};
     use proptest::prelude::*;
 
     /// What AVX2 says of the same bytes.
@@ -340,7 +340,7 @@ mod tests {
             size in prop::sample::select(vec![1.0f32, 1e-30, 1e38, 1e-39]),
             noise in prop::sample::select(vec![0.0f32, 1e-6, 1e-2, 3.0]),
         ) {
-            if !crate::simd::has_avx512() {
+            if Level::best() < Level::Avx512 {
                 return Ok(());
             }
             let mut state = seed | 1;

@@ -149,9 +149,9 @@ impl Strip<'_> {
             let place = (start % self.cut.row - self.columns.start) as usize;
             let cells = &mut cells[place..place + width];
             if equal {
-                pair.energies(part, cells)
+                pair.energies(part, cells);
             } else {
-                pair.columns(part, cells)
+                pair.columns(part, cells);
             }
         }
     }

@@ -688,7 +688,7 @@ impl State {
         }
         if !wide {
             simd::histogram(ulps, |code, count| {
-                self.ulps.add(i32::from(code) - 127, weight * count)
+                self.ulps.add(i32::from(code) - 127, weight * count);
             });
         }
     }
@@ -712,7 +712,7 @@ impl State {
                     r,
                     c,
                     self.max_ulp.max(task.seen.steps.load(Ordering::Relaxed)),
-                )
+                );
             }
             Some(grid) => kernel::f64s(r)
                 .zip(kernel::f64s(c))

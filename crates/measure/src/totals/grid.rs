@@ -3,6 +3,8 @@
 //! Numbers are rounded to the coarser of the two dtypes, which are then counted: the distance of two neighbours is 1, also across 0 (which
 //! has one place, whatever its sign) and across a power of two.
 
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Level, level};
 use twinscope_tensor::{DType, Kind};
 
 /// The numbers of a floating-point format.
@@ -71,8 +73,8 @@ impl Grid {
     /// The largest distance of finite little-endian `f64`, or `known` where none is larger.
     pub(crate) fn most(self, r: &[u8], c: &[u8], known: u64) -> u64 {
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the feature this is compiled for was just detected.
+        if level() >= Level::Avx2 {
+            // SAFETY: the feature this is compiled for is part of the level.
             return unsafe { most_avx2(self.steps(), r, c, known) };
         }
         most(self.steps(), r, c, known)

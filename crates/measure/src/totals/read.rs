@@ -128,7 +128,7 @@ impl Values {
             Sort::Floats { .. } => self.read_floats(reference, candidate, start, count),
             Sort::Ints => self.read_ints(reference, candidate, start, count),
             Sort::Mixed { reference_is_int } => {
-                self.read_mixed(reference, candidate, reference_is_int, start, count)
+                self.read_mixed(reference, candidate, reference_is_int, start, count);
             }
             Sort::Complex => self.read_complex(reference, candidate, start, count),
             Sort::Opaque { .. } => unreachable!("what is no number is not read as one"),

@@ -394,7 +394,7 @@ impl State {
         {
             match in_place.filter(|_| !plain_profiles).zip(task.pair) {
                 Some((sides, pair)) => {
-                    Self::profile_columns(profiles, pair, range.start, state.differing == 0, sides)
+                    Self::profile_columns(profiles, pair, range.start, state.differing == 0, sides);
                 }
                 None => {
                     *profiles = profiles.emptied(&range);
