@@ -8,17 +8,8 @@ use crate::{
 };
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 use twinscope_measure::{SideTotals, Totals, Worst};
-pub use twinscope_report::Overall;
+pub use twinscope_report::{Cause, Overall};
 use twinscope_tensor::{DType, Shape};
-
-/// One sentence on why, with what it rests on. Filled by the causes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cause {
-    pub kind: &'static str,
-    pub explained: Option<f64>,
-    pub text: String,
-    pub details: serde_json::Value,
-}
 
 /// One pair, judged.
 #[derive(Clone, Debug)]

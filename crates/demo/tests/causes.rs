@@ -90,7 +90,7 @@ fn score(case: &Case, report: &Report) -> Score {
     }
     score.asked_cause = true;
     let causes = pair.map_or(&[][..], |pair| &pair.causes);
-    let named: Vec<&str> = causes.iter().map(|cause| cause.kind).collect();
+    let named: Vec<&str> = causes.iter().map(|cause| cause.kind.name()).collect();
     if !named.first().is_some_and(|kind| kinds.contains(kind)) {
         score.cause = Some(format!(
             "want {kinds:?}, got {:?}",
@@ -99,7 +99,7 @@ fn score(case: &Case, report: &Report) -> Score {
     }
     if let Some(top) = causes.first()
         && score.place.is_none()
-        && !kinds.contains(&top.kind)
+        && !kinds.contains(&top.kind.name())
         && top.explained.is_some_and(|explained| explained >= 0.99)
     {
         score.claim = Some(format!("{}: {}", top.kind, top.text));

@@ -3,6 +3,7 @@
 use super::{Loaded, Scene};
 use std::borrow::Cow;
 use twinscope_compare::noise::Measures;
+use twinscope_report::{CauseKind, Details};
 use twinscope_tensor::DType;
 
 /// One pair under examination. `reference` is what the candidate should be: the reference itself, or, where an earlier fault has already
@@ -83,11 +84,10 @@ pub enum Class {
 /// A hypothesis with its numbers fitted.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// A kind of `causes.md`.
-    pub kind: &'static str,
+    pub kind: CauseKind,
     /// One sentence a person understands, starting small: "candidate = reference x 6.93, which is sqrt(48)".
     pub text: String,
-    pub details: serde_json::Value,
+    pub details: Details,
     pub class: Class,
     /// How many numbers were fitted; of two that explain all, fewer wins.
     pub freedom: usize,

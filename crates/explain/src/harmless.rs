@@ -14,19 +14,7 @@ use twinscope_compare::{
     report::{Cause, PairReport, Report},
     verdict::{Origin, Verdict},
 };
-
-/// Kinds that lose nothing: another op can turn them back. A bias that is missing is none of them: attention cancels that of the keys, and it is
-/// missing all the same.
-const UNDONE: [&str; 8] = [
-    "permuted",
-    "transposed",
-    "rotated",
-    "swapped",
-    "channel_scale",
-    "scale",
-    "negated",
-    "shifted",
-];
+use twinscope_report::{CauseKind, Facts, facts::Permuted};
 
 /// A cause explains everything.
 const ALL: f64 = 0.99;
@@ -157,17 +145,16 @@ fn all_undone(report: &Report, group: &[usize], examine: impl Fn(usize) -> Vec<C
         .collect();
     let best: Vec<&Cause> = causes.iter().filter_map(|causes| causes.first()).collect();
     best.len() == group.len()
-        && best
-            .iter()
-            .all(|cause| undoes(cause) && (cause.kind != "rotated" || turned_alike(cause, &best)))
+        && best.iter().all(|cause| {
+            undoes(cause) && (cause.kind != CauseKind::Rotated || turned_alike(cause, &best))
+        })
 }
 
 /// Of all rotations only a constant offset cancels, and only where queries and keys have the same.
 fn turned_alike(cause: &Cause, group: &[&Cause]) -> bool {
-    let offset = |cause: &Cause| {
-        (cause.kind == "rotated" && cause.details["parameter"] == "offset")
-            .then(|| cause.details["value"].as_f64())
-            .flatten()
+    let offset = |cause: &Cause| match &cause.details.facts {
+        Facts::Rotated(rotated) => rotated.offset(),
+        _ => None,
     };
     let same = |own: f64| {
         group
@@ -266,39 +253,36 @@ fn listed_alike(report: &Report, group: &[usize], examine: &impl Fn(usize) -> Ve
         return false;
     };
     let [ids, _] = report.pairs[first].dtypes;
-    let cause = |at: usize| {
+    let order = |at: usize| {
         let pair = &report.pairs[at];
         let causes = if pair.causes.is_empty() {
             examine(at)
         } else {
             pair.causes.clone()
         };
-        causes
-            .into_iter()
-            .next()
-            .filter(|cause| cause.kind == "permuted")
+        match causes.into_iter().next()?.details.facts {
+            Facts::Permuted(order) => Some(order),
+            _ => None,
+        }
     };
-    let last = |cause: &Cause| {
+    let last = |order: &Permuted| {
         let axes = report.pairs[first]
             .shape
             .as_ref()
             .map_or(0, |shape| shape.dims().len());
-        cause.details["axis"]
-            .as_u64()
-            .is_some_and(|axis| axis as usize + 1 == axes)
+        order.axis() + 1 == axes
     };
     let Some(of_ids) =
-        cause(first).filter(|cause| noise::unit_roundoff(ids).is_none() && last(cause))
+        order(first).filter(|order| noise::unit_roundoff(ids).is_none() && last(order))
     else {
         return false;
     };
     let alike = |at: &usize| {
-        let same = |cause: Cause| {
-            let alike = cause.details["pattern"] == of_ids.details["pattern"]
-                && cause.details["axis"] == of_ids.details["axis"];
-            alike || cause.details["ids"] == report.pairs[first].name.as_str()
+        let same = |order: Permuted| {
+            let alike = order.pattern() == of_ids.pattern() && order.axis() == of_ids.axis();
+            alike || order.ids() == Some(report.pairs[first].name.as_str())
         };
-        report.pairs[*at].shape == report.pairs[first].shape && cause(*at).is_some_and(same)
+        report.pairs[*at].shape == report.pairs[first].shape && order(*at).is_some_and(same)
     };
     !others.is_empty() && others.iter().all(alike)
 }
@@ -312,7 +296,7 @@ fn is_undone(pair: &PairReport) -> bool {
 }
 
 fn undoes(cause: &Cause) -> bool {
-    UNDONE.contains(&cause.kind) && cause.explained.is_some_and(|explained| explained >= ALL)
+    cause.kind.can_be_undone() && cause.explained.is_some_and(|explained| explained >= ALL)
 }
 
 fn make_harmless(pair: &mut PairReport, agrees_at: &str) {

@@ -41,6 +41,7 @@ use twinscope_compare::{
     report::{Cause, Report},
     verdict::{Origin, Verdict},
 };
+use twinscope_report::{CauseKind, Details, Extras, Facts, Then, facts};
 
 /// Every hypothesis there is, the cheap ones first.
 pub fn hypotheses() -> impl Iterator<Item = &'static dyn Hypothesis> {
@@ -52,7 +53,7 @@ pub fn hypotheses() -> impl Iterator<Item = &'static dyn Hypothesis> {
 pub struct Attempt {
     pub hypothesis: &'static str,
     /// Empty when it does not apply or could not be fitted.
-    pub kind: Option<&'static str>,
+    pub kind: Option<CauseKind>,
     pub explained: Option<f64>,
     /// What it leaves is rounding.
     pub proven: bool,
@@ -102,7 +103,7 @@ fn examine_once(case: &Case<'_>) -> Examination {
         };
         let tried = |found: &Found| Attempt {
             hypothesis: hypothesis.name(),
-            kind: Some(found.explanation.kind),
+            kind: Some(found.explanation.kind.clone()),
             explained: found.score.explained,
             proven: found.score.proven,
             text: found.explanation.text.clone(),
@@ -180,10 +181,20 @@ fn and_then(case: &Case<'_>, first: &Found) -> Option<Found> {
             "{}; and beyond that {}",
             explanation.text, second.explanation.text
         ),
-        details: with(explanation.details.clone(), "then", &second.explanation),
+        details: Details {
+            extras: Extras {
+                then: Some(Box::new(Then {
+                    kind: second.explanation.kind,
+                    text: second.explanation.text,
+                    details: second.explanation.details,
+                })),
+                ..explanation.details.extras.clone()
+            },
+            ..explanation.details.clone()
+        },
         freedom,
         predicted: second.explanation.predicted,
-        kind: explanation.kind,
+        kind: explanation.kind.clone(),
         class: Class::Mechanism,
     };
     let score = score(case, &both);
@@ -191,12 +202,6 @@ fn and_then(case: &Case<'_>, first: &Found) -> Option<Found> {
         explanation: both,
         score,
     })
-}
-
-fn with(mut details: serde_json::Value, key: &str, second: &Explanation) -> serde_json::Value {
-    details[key] =
-        serde_json::json!({"kind": second.kind, "text": second.text, "details": second.details});
-    details
 }
 
 /// Best first.
@@ -229,13 +234,8 @@ fn prefer_closer(found: &mut [Found]) {
 /// is missing all the same.
 fn name_skipped(found: &mut [Found]) {
     let is_skipped = |found: &Found| {
-        let Explanation {
-            kind,
-            class,
-            details,
-            ..
-        } = &found.explanation;
-        *kind == "wrong_tensor" && *class == Class::Mechanism && details["side"] == "candidate"
+        let Explanation { class, details, .. } = &found.explanation;
+        *class == Class::Mechanism && details.is_from_own_run()
     };
     if !found
         .first()
@@ -245,7 +245,10 @@ fn name_skipped(found: &mut [Found]) {
     }
     let says_more = |found: &Found| {
         let Explanation { kind, details, .. } = &found.explanation;
-        let plain = *kind == "offset" || *kind == "channel_scale" && details["offsets"].is_null();
+        let plain = match &details.facts {
+            Facts::ChannelScale(facts) => facts.offsets().is_none(),
+            _ => *kind == CauseKind::Offset,
+        };
         found.score.proven && plain && found.score.explained >= Some(1.0 - LITTLE)
     };
     if let Some(at) = found.iter().position(says_more) {
@@ -281,7 +284,7 @@ impl Found {
 
     fn cause(&self) -> Cause {
         Cause {
-            kind: self.explanation.kind,
+            kind: self.explanation.kind.clone(),
             explained: self.score.explained,
             text: self.explanation.text.clone(),
             details: self.explanation.details.clone(),
@@ -391,7 +394,7 @@ pub fn explain(scene: &Scene<'_>, pair: usize) -> Option<Explained> {
     let mut causes = named(&examination, flow.as_ref());
     if scene.entries()[pair].verdict.agrees() {
         // That no cause was found is no news where none is needed.
-        causes.retain(|cause| cause.kind != "unknown");
+        causes.retain(|cause| cause.kind != CauseKind::Unknown);
     }
     Some(Explained {
         causes,
@@ -491,15 +494,6 @@ fn examine_pair(
     plain
 }
 
-/// Kinds that say which values are where: an error of any size does not put others there.
-const ELSEWHERE: [&str; 5] = [
-    "permuted",
-    "transposed",
-    "swapped",
-    "wrong_tensor",
-    "shifted",
-];
-
 /// What is entirely wrong upstream gives no licence to explain anything by anything: what an explanation of any other kind leaves must be what
 /// some rounding could be.
 fn doubt(examination: &mut Examination, noise: Measures, given: Measures) {
@@ -508,7 +502,7 @@ fn doubt(examination: &mut Examination, noise: Measures, given: Measures) {
     for found in examination
         .found
         .iter_mut()
-        .filter(|found| found.score.proven && !ELSEWHERE.contains(&found.explanation.kind))
+        .filter(|found| found.score.proven && !found.explanation.kind.moves_values())
     {
         found.score.proven = found
             .score
@@ -545,8 +539,8 @@ fn examine_parts(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>) -> E
             order(&mut examination.found);
         }
         for found in &mut examination.found {
-            found.explanation.details["looked_at"] = part.reference.len().into();
-            found.explanation.details["of"] = whole.into();
+            let extras = &mut found.explanation.details.extras;
+            (extras.looked_at, extras.of) = (Some(part.reference.len()), Some(whole));
             // What it counts, it counted there.
             found.explanation.text += &format!(
                 " (counted in {} of the tensor's {whole} values)",
@@ -570,20 +564,18 @@ fn examine_parts(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>) -> E
 /// A formula that the candidate follows instead of the reference's. Below the noise it cannot explain the values, only what the two
 /// formulas do differently: then that share is what it explains.
 fn confirmed_by(case: &Case<'_>, confirmed: &flow::Confirmed) -> Found {
-    let mut details = confirmed.details.clone();
-    details["coefficient"] = confirmed.coefficient.into();
-    details["coefficient_error"] = confirmed.error.into();
+    // The ops name kinds and details as reports do; here they become types.
+    let kind = CauseKind::parse(confirmed.kind);
+    let mut details = Details::of(&kind, confirmed.details.clone());
+    details.extras.coefficient = Some(confirmed.coefficient);
+    details.extras.coefficient_error = Some(confirmed.error);
     let mut explanation = Explanation {
-        kind: confirmed.kind,
+        // One of many tensors was chosen: two that changed places say more.
+        freedom: if kind == CauseKind::WrongTensor { 2 } else { 0 },
+        kind,
         text: confirmed.text.clone(),
         details,
         class: Class::Mechanism,
-        // One of many tensors was chosen: two that changed places say more.
-        freedom: if confirmed.kind == "wrong_tensor" {
-            2
-        } else {
-            0
-        },
         predicted: case::Predicted::Values(confirmed.predicted.clone()),
     };
     let share = case::Predicted::Share {
@@ -652,9 +644,12 @@ fn unknown(flow: Option<&flow::Flow>) -> Cause {
         }
     };
     Cause {
-        kind: "unknown",
+        kind: CauseKind::Unknown,
         explained: None,
         text,
-        details: serde_json::json!({"formula": flow.map(|flow| &flow.formula)}),
+        details: facts::Unknown {
+            formula: flow.map(|flow| flow.formula.clone()),
+        }
+        .into(),
     }
 }

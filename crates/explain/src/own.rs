@@ -7,6 +7,8 @@ use twinscope_compare::{
     report::{PairReport, Report},
     verdict::{Origin, Verdict},
 };
+use twinscope_report::{CauseKind, Facts};
+use twinscope_tensor::Side;
 
 /// How far beyond its own rounding an op must be, when the difference of the pair itself is within what came from upstream, to be looked
 /// at as a fault.
@@ -16,7 +18,7 @@ pub(super) fn judge_again(scene: &Scene<'_>, report: &mut Report, flows: &[Optio
     // The largest errors that turned out to be amplified rounding: what comes after was given them.
     let mut amplified: Measures = [0.0; 4];
     let mut budget = MOST_VALUES;
-    let mut kinds: HashMap<usize, Option<&'static str>> = HashMap::new();
+    let mut kinds: HashMap<usize, Option<CauseKind>> = HashMap::new();
     // Whether anything computed before diverged, of which this may be what follows.
     let mut before = false;
     for (at, flow) in flows.iter().enumerate() {
@@ -222,23 +224,6 @@ fn nearest(scene: &Scene<'_>, at: usize, known: impl Fn(usize) -> bool) -> Optio
         .find(|before| !scene.entries()[*before].parameter && known(*before))
 }
 
-/// Kinds that an error from upstream does not imitate: values in other places, or on a grid.
-const UNMISTAKABLE: [&str; 10] = [
-    "permuted",
-    "transposed",
-    "swapped",
-    "wrong_tensor",
-    "shifted",
-    "rounded",
-    "clipped",
-    "quantized",
-    "negated",
-    "dropout",
-];
-
-/// Of these the candidate's own values show so much that it need not be far off.
-const ON_LEVELS: [&str; 3] = ["rounded", "quantized", "dropout"];
-
 /// Any other kind must explain this much of what is beyond the inputs' error.
 const MOST_OF_IT: f64 = 0.8;
 
@@ -271,7 +256,7 @@ fn is_second(
     at: usize,
     flows: &[Option<Flow>],
     budget: &mut usize,
-    kinds: &mut HashMap<usize, Option<&'static str>>,
+    kinds: &mut HashMap<usize, Option<CauseKind>>,
 ) -> bool {
     let Some(given) = given(scene, at, |at| flows[at].is_some()) else {
         return false;
@@ -326,23 +311,28 @@ fn is_second(
     let Some(best) = examination.found.first().filter(|best| best.score.proven) else {
         return false;
     };
-    let kind = best.explanation.kind;
+    let kind = &best.explanation.kind;
     let off = |level: Measures, measure: usize| found[measure] > PASSED_ON * level[measure];
     // What is only a place may be that of any error before: a head, a token, the steps since.
     let beyond = match kind {
-        "localized" => off(anywhere, 0) || off(anywhere, 2),
+        CauseKind::Localized => off(anywhere, 0) || off(anywhere, 2),
         // The reference has no such copy.
-        "wrong_tensor" if best.explanation.details["side"] == "candidate" => true,
-        _ => off(level, 0) || ON_LEVELS.contains(&kind),
+        CauseKind::WrongTensor if best.explanation.details.is_from_own_run() => true,
+        _ => off(level, 0) || kind.shows_levels(),
     };
     // Of a few values, some are always more off than others; and behind what is entirely wrong, a trace of it is no fault.
-    let sure = UNMISTAKABLE.contains(&kind)
+    let sure = kind.is_unmistakable()
         || (best.score.explained >= Some(MOST_OF_IT)
             && elements >= FEW
             && found[0] > A_TRACE * anywhere[0]);
     // A NaN spreads, and what an op does not undo it passes on.
-    let echoes = || kind == "scale" && (0..at).any(|before| is_scaled_alike(scene, before, at));
-    beyond && sure && kind != "nonfinite" && !echoes() && !passed_on(scene, at, flows, kind, kinds)
+    let echoes =
+        || *kind == CauseKind::Scale && (0..at).any(|before| is_scaled_alike(scene, before, at));
+    beyond
+        && sure
+        && *kind != CauseKind::Nonfinite
+        && !echoes()
+        && !passed_on(scene, at, flows, kind, kinds)
 }
 
 /// Whether no op makes such an error of one this large.
@@ -378,14 +368,13 @@ fn is_reached(scene: &Scene<'_>, report: &Report, at: usize) -> bool {
         return false;
     }
     // A place is no reason to believe that it began there.
-    let named = || {
-        let examination = super::examine_pair(scene, at, None, None);
-        examination
-            .found
-            .first()
-            .is_some_and(|best| best.score.proven && best.explanation.kind != "localized")
-            && entry.dims.iter().product::<usize>() >= FEW
-    };
+    let named =
+        || {
+            let examination = super::examine_pair(scene, at, None, None);
+            examination.found.first().is_some_and(|best| {
+                best.score.proven && best.explanation.kind != CauseKind::Localized
+            }) && entry.dims.iter().product::<usize>() >= FEW
+        };
     !is_strange(&entry.measures, &largest) && !named()
 }
 
@@ -428,8 +417,8 @@ fn passed_on(
     scene: &Scene<'_>,
     at: usize,
     flows: &[Option<Flow>],
-    kind: &str,
-    kinds: &mut HashMap<usize, Option<&'static str>>,
+    kind: &CauseKind,
+    kinds: &mut HashMap<usize, Option<CauseKind>>,
 ) -> bool {
     let diverged = |before: &usize| {
         scene.entries()[*before].verdict == Verdict::Diverged && !scene.entries()[*before].parameter
@@ -443,9 +432,9 @@ fn passed_on(
             .found
             .first()
             .filter(|best| best.score.proven)
-            .map(|best| best.explanation.kind)
+            .map(|best| best.explanation.kind.clone())
     });
-    *of_before == Some(kind)
+    of_before.as_ref() == Some(kind)
 }
 
 /// One tensor on a coarser dtype's grid while those before it, and those it was computed from, are not: computed in less precision, even where
@@ -465,7 +454,13 @@ fn is_coarser(scene: &Scene<'_>, at: usize, flow: Option<&Flow>) -> bool {
             .examine(&Case::new(scene, at, &loaded))
             .ok()?;
         let found = found.into_iter().next()?;
-        (found.details["side"] == "candidate").then(|| found.details["dtype"].clone())
+        match found.details.facts {
+            Facts::Rounded(rounded) => rounded
+                .grid()
+                .filter(|(side, _)| *side == Side::Candidate)
+                .map(|(_, dtype)| dtype.to_owned()),
+            _ => None,
+        }
     };
     let Some(dtype) = coarse(at) else {
         return false;

@@ -14,6 +14,8 @@ use twinscope_compare::{
     report::{Cause, Report},
     verdict::{Origin, Verdict},
 };
+use twinscope_report::{CauseKind, facts::PartialSum};
+use twinscope_tensor::Side;
 
 pub(super) fn find(scene: &Scene<'_>, report: &mut Report, flows: &mut [Option<Flow>]) {
     for at in 0..report.pairs.len() {
@@ -80,12 +82,17 @@ fn never_added(
 
 fn cause(ranks: usize, consumer: &str) -> Cause {
     Cause {
-        kind: "partial_sum",
+        kind: CauseKind::PartialSum,
         explained: Some(1.0),
         text: format!(
             "the {ranks} ranks of the candidate hold partial sums: added up they are the reference, but `{consumer}` was computed from one rank's \
              part alone (an all-reduce is missing)"
         ),
-        details: serde_json::json!({"ranks": ranks, "side": "candidate", "used_by": consumer}),
+        details: PartialSum::UsedBy {
+            ranks,
+            side: Side::Candidate,
+            used_by: consumer.to_owned(),
+        }
+        .into(),
     }
 }

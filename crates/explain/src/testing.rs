@@ -4,6 +4,7 @@ use super::{Case, Examination, Scene, examine};
 use twinscope_compare::{
     Sources, facts, plan, report::Report, settings::Settings, side::Side, work,
 };
+use twinscope_report::CauseKind;
 use twinscope_tensor::{DType, Listing, ReadError, Shape, TensorInfo, TensorSource, View};
 
 /// One tensor of both sides, under one name and shape.
@@ -266,11 +267,15 @@ pub(crate) fn proven(examination: &Examination) -> Option<&'static str> {
     for attempt in &examination.attempts {
         println!("{attempt:?}");
     }
-    examination
+    let best = examination
         .found
         .first()
-        .filter(|found| found.score.proven)
-        .map(|found| found.explanation.kind)
+        .filter(|found| found.score.proven)?;
+    // By the list of kinds the name outlives the examination.
+    let mut known = CauseKind::ALL.iter();
+    known
+        .find(|kind| **kind == best.explanation.kind)
+        .map(CauseKind::name)
 }
 
 /// Normal numbers, the same for the same seed.

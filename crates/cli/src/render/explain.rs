@@ -9,6 +9,7 @@ use serde::Serialize;
 use std::io::Write;
 use twinscope_compare::{Report, report::NumberedPair};
 use twinscope_explain::{Attempt, Explained};
+use twinscope_report::CauseKind;
 
 /// What `explain --json` prints.
 #[derive(Serialize)]
@@ -118,7 +119,12 @@ pub(crate) fn text(
         "what",
         &mut |at, row| {
             let attempt = tried[at];
-            row.cell(attempt.kind.unwrap_or(attempt.hypothesis));
+            row.cell(
+                attempt
+                    .kind
+                    .as_ref()
+                    .map_or(attempt.hypothesis, CauseKind::name),
+            );
             row.cell(attempt.explained.map(percent).unwrap_or_default());
             row.cell(if attempt.proven { "proven" } else { "" });
             row.cell(human::safe(&attempt.text));

@@ -3,6 +3,7 @@
 use super::near::{LEFT, Probe, close, typical};
 use crate::{Case, Sketch, scattered};
 use twinscope_compare::layout::Which;
+use twinscope_tensor::Side;
 
 /// A case at the places of its sketch, and every other tensor of as many elements at the same places.
 pub(super) struct Elsewhere {
@@ -140,10 +141,10 @@ pub(super) fn varies(values: &[f64]) -> bool {
 /// Values this close to each other are one for [`varies`].
 const ALIKE: f64 = 0.02;
 
-pub(super) fn side(side: Which) -> &'static str {
+pub(super) fn side(side: Which) -> Side {
     match side {
-        Which::Reference => "reference",
-        Which::Candidate => "candidate",
+        Which::Reference => Side::Reference,
+        Which::Candidate => Side::Candidate,
     }
 }
 

@@ -6,6 +6,7 @@
 use super::near::{ENOUGH_BITS, Probe, close};
 use crate::{Case, Class, Examined, Explanation, Hypothesis, array::Axis, case::Predicted};
 use std::collections::HashMap;
+use twinscope_report::{CauseKind, facts};
 use twinscope_tensor::{DType, Kind};
 
 #[derive(Debug)]
@@ -64,12 +65,11 @@ fn ids(case: &Case<'_>) -> Explanation {
     let differing: Vec<usize> = (0..case.reference.len())
         .filter(|at| case.reference[*at] != case.candidate[*at])
         .collect();
-    let mut details = serde_json::json!({
-        "differing": (!differing.is_empty()).then_some(differing.len()),
-        "positions": differing.iter().take(32).map(|at| unravelled(case.dims, *at)).collect::<Vec<_>>(),
-        "shift": null,
-        "added": null,
-    });
+    let shift = shift(case);
+    let added = match shift {
+        Some(_) => None,
+        None => constant(case),
+    };
     // Whole numbers that no double holds apart are equal here; the pair differs all the same.
     let count = match differing.len() {
         0 => format!("values of `{name}` beyond 2^53 differ"),
@@ -78,8 +78,7 @@ fn ids(case: &Case<'_>) -> Explanation {
             case.reference.len()
         ),
     };
-    let text = if let Some(shift) = shift(case) {
-        details["shift"] = shift.into();
+    let text = if let Some(shift) = shift {
         let (amount, way) = (
             shift.unsigned_abs(),
             if shift > 0 { "later" } else { "earlier" },
@@ -90,8 +89,7 @@ fn ids(case: &Case<'_>) -> Explanation {
             ", as with a missing BOS"
         };
         format!("the runs were given different inputs: `{name}` is shifted {amount} {way}{extra}")
-    } else if let Some(added) = constant(case) {
-        details["added"] = added.into();
+    } else if let Some(added) = added {
         format!(
             "the runs were given different inputs: `{name}` is {added} more everywhere in the candidate"
         )
@@ -103,9 +101,19 @@ fn ids(case: &Case<'_>) -> Explanation {
         format!("the runs were given different inputs: {count}{first}")
     };
     Explanation {
-        kind: "input_differs",
+        kind: CauseKind::InputDiffers,
         text,
-        details,
+        details: facts::InputDiffers::Ids {
+            differing: (!differing.is_empty()).then_some(differing.len()),
+            positions: differing
+                .iter()
+                .take(32)
+                .map(|at| unravelled(case.dims, *at))
+                .collect(),
+            shift,
+            added,
+        }
+        .into(),
         class: Class::Capture,
         freedom: 0,
         predicted: Predicted::Share {
@@ -201,11 +209,16 @@ fn shifted_rows(case: &Case<'_>) -> Option<Explanation> {
         .map(|at| from(at, shift).map_or(case.candidate[at], |from| case.reference[from]))
         .collect();
     Some(Explanation {
-        kind: "input_differs",
+        kind: CauseKind::InputDiffers,
         text: format!(
             "the runs were given different inputs: the candidate's tokens come {amount} {way}, as with an extra or missing BOS"
         ),
-        details: serde_json::json!({"shift": shift, "differing": null, "positions": null}),
+        details: facts::InputDiffers::Rows {
+            differing: None,
+            positions: None,
+            shift: Some(shift),
+        }
+        .into(),
         class: Class::Capture,
         freedom: 1,
         predicted: Predicted::Values(predicted),
@@ -243,7 +256,7 @@ fn rows_of_table(case: &Case<'_>) -> Option<Explanation> {
             .collect();
         let first = differing[0];
         return Some(Explanation {
-            kind: "input_differs",
+            kind: CauseKind::InputDiffers,
             text: format!(
                 "the runs were given different inputs: {} of {} tokens are other rows of `{}`, the first is {} instead of {}",
                 differing.len(),
@@ -252,7 +265,12 @@ fn rows_of_table(case: &Case<'_>) -> Option<Explanation> {
                 c[first],
                 r[first]
             ),
-            details: serde_json::json!({"differing": differing.len(), "positions": differing.iter().take(32).collect::<Vec<_>>(), "shift": null}),
+            details: facts::InputDiffers::Rows {
+                differing: Some(differing.len()),
+                positions: Some(differing.iter().take(32).copied().collect()),
+                shift: None,
+            }
+            .into(),
             class: Class::Capture,
             freedom: differing.len(),
             predicted: Predicted::Values(predicted),
@@ -295,6 +313,7 @@ fn look_up(
 #[cfg(test)]
 mod tests {
     use crate::testing::{Recorded, examine_as, examine_in, normal, proven};
+    use twinscope_report::CauseKind;
     use twinscope_tensor::DType;
 
     fn ids(
@@ -314,7 +333,7 @@ mod tests {
             found
                 .found
                 .first()
-                .map(|found| found.explanation.details.clone())
+                .map(|found| found.explanation.details.json())
                 .unwrap_or_default(),
         )
     }
@@ -402,7 +421,7 @@ mod tests {
         let (found, report) = examine_in(&run, "embed");
         assert!(report.pairs[0].parameter, "weights are parameters");
         assert_eq!(proven(&found), Some("input_differs"));
-        assert_eq!(found.found[0].explanation.details["differing"], 2);
+        assert_eq!(found.found[0].explanation.details.json()["differing"], 2);
     }
 
     #[test]
@@ -424,7 +443,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "input_differs")
+                .all(|found| found.explanation.kind != CauseKind::InputDiffers)
         );
     }
 }

@@ -9,6 +9,7 @@ use super::{
     rows::{probabilities, row},
 };
 use crate::{Case, Class, Examined, Explanation, Hypothesis, array::Axis, case::Predicted};
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct Masked;
@@ -40,14 +41,15 @@ impl Hypothesis for Masked {
         }
         let text = change.text();
         Ok(vec![Explanation {
-            kind: "masked",
-            details: serde_json::json!({
-                "where": text,
-                "window": change.window(),
-                "seen_only_by_candidate": change.added.count,
-                "seen_only_by_reference": change.removed.count,
-            }),
+            kind: CauseKind::Masked,
             text: format!("the candidate's attention sees other positions: {text}"),
+            details: facts::Masked::Seen {
+                r#where: text,
+                window: change.window(),
+                seen_only_by_candidate: change.added.count,
+                seen_only_by_reference: change.removed.count,
+            }
+            .into(),
             class: Class::Mechanism,
             freedom: 2,
             predicted: Predicted::Values(predicted.0),
@@ -368,6 +370,7 @@ mod tests {
         places::testing::{bf16_noise, softmax},
         testing::{Recorded, examine_bf16, examine_pair, normal, proven},
     };
+    use twinscope_report::CauseKind;
 
     const DIMS: [usize; 4] = [2, 4, 11, 11];
 
@@ -399,7 +402,7 @@ mod tests {
 
     fn where_of(found: &Examination) -> String {
         assert_eq!(proven(found), Some("masked"));
-        found.found[0].explanation.details["where"]
+        found.found[0].explanation.details.json()["where"]
             .as_str()
             .unwrap_or_default()
             .to_owned()
@@ -436,7 +439,7 @@ mod tests {
     fn a_window_is_measured() {
         let found = examine_pair(&DIMS, probs(causal), probs(|q, k| k <= q && q < k + 5));
         assert_eq!(where_of(&found), "it sees a window of 5 positions");
-        assert_eq!(found.found[0].explanation.details["window"], 5);
+        assert_eq!(found.found[0].explanation.details.json()["window"], 5);
         let found = examine_pair(
             &DIMS,
             probs(|q, k| k <= q && q < k + 5),
@@ -499,7 +502,7 @@ mod tests {
             examine_pair(&DIMS, scores, candidate)
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "masked")
+                .all(|found| found.explanation.kind != CauseKind::Masked)
         );
     }
 
@@ -513,7 +516,7 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "masked" || !found.score.proven)
+                    .all(|found| found.explanation.kind != CauseKind::Masked || !found.score.proven)
             );
         }
     }

@@ -1,6 +1,7 @@
 //! Orders of an axis that have a name, as functions of the candidate's index: `candidate[i] = reference[order(i)]`.
 
 use super::near::divisors;
+use twinscope_report::facts::Pattern;
 
 /// An order that a few numbers describe.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,22 +99,22 @@ impl Order {
     }
 
     /// The word of the report; rope pairs channels, never heads or tokens.
-    pub(super) fn pattern(&self, channels: bool) -> &'static str {
+    pub(super) fn pattern(&self, channels: bool) -> Pattern {
         match *self {
-            Order::Grouped { .. } if !channels => "group_major",
-            Order::Reverse { period, block } if period / block == 2 => "block_swap",
-            Order::Reverse { .. } => "reverse",
+            Order::Grouped { .. } if !channels => Pattern::GroupMajor,
+            Order::Reverse { period, block } if period / block == 2 => Pattern::BlockSwap,
+            Order::Reverse { .. } => Pattern::Reverse,
             Order::Grouped {
                 rows: 2, block: 1, ..
-            } => "half_to_interleaved",
+            } => Pattern::HalfToInterleaved,
             Order::Grouped {
                 columns: 2,
                 block: 1,
                 ..
-            } => "interleaved_to_half",
-            Order::Grouped { .. } | Order::Packed { .. } => "group_major",
-            Order::Halves { .. } => "block_swap",
-            Order::Zigzag { .. } => "zigzag",
+            } => Pattern::InterleavedToHalf,
+            Order::Grouped { .. } | Order::Packed { .. } => Pattern::GroupMajor,
+            Order::Halves { .. } => Pattern::BlockSwap,
+            Order::Zigzag { .. } => Pattern::Zigzag,
         }
     }
 

@@ -5,8 +5,11 @@ use crate::{
     Case, Class, Examined, Explanation, Hypothesis, case::Predicted, flow::rows::Rows,
     values::spread,
 };
-use serde_json::json;
 use std::collections::BTreeMap;
+use twinscope_report::{
+    CauseKind,
+    facts::{Pattern, Permuted},
+};
 
 #[derive(Debug)]
 pub(super) struct Packed;
@@ -147,13 +150,22 @@ fn repacked(case: &Case<'_>, rows: &Rows) -> Option<Explanation> {
         })
         .collect();
     Some(Explanation {
-        kind: "permuted",
+        kind: CauseKind::Permuted,
         text: format!(
             "the candidate's {} channels are {}: a fused tensor is taken apart at the wrong places",
             rows.features,
             parts.join(", ")
         ),
-        details: json!({"pattern": "packing", "axis": case.dims.len() - 1, "from": from, "first_channels": map}),
+        details: Permuted::Packed {
+            axis: case.dims.len() - 1,
+            pattern: Pattern::Packing,
+            from: from
+                .into_iter()
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
+            first_channels: map,
+        }
+        .into(),
         class: Class::Mechanism,
         // Which channel each is.
         freedom: rows.features,
@@ -277,7 +289,10 @@ mod tests {
         let run = run(|part, channel| ((part * 24 + channel) % 2, (part * 24 + channel) / 2));
         let (found, _) = examine_in(&run, "q");
         assert_eq!(proven(&found), Some("permuted"));
-        assert_eq!(found.found[0].explanation.details["pattern"], "packing");
+        assert_eq!(
+            found.found[0].explanation.details.json()["pattern"],
+            "packing"
+        );
         assert!(
             found.found[0].explanation.text.contains("12 of k, 12 of q"),
             "{}",
@@ -294,7 +309,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.details["pattern"] != "packing")
+                .all(|found| found.explanation.details.json()["pattern"] != "packing")
         );
         let mut unrelated = run(|part, channel| (part, channel));
         unrelated[0].candidate = normal(12 * 24, 9);
@@ -303,7 +318,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.details["pattern"] != "packing")
+                .all(|found| found.explanation.details.json()["pattern"] != "packing")
         );
     }
 }

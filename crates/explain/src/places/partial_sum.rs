@@ -7,6 +7,7 @@ use twinscope_compare::{
     layout::{self, Step, Which},
     noise::Measures,
 };
+use twinscope_report::{CauseKind, facts};
 use twinscope_tensor::View;
 
 #[derive(Debug)]
@@ -159,18 +160,15 @@ fn summed(case: &Case<'_>, side: Which, ranks: &[Vec<f64>], other: &[f64]) -> Op
         .sum();
     let explained = (1.0 - left / whole).max(0.0);
     let proven = below(measures(case.dims, other, &sum));
-    let (mine, theirs) = if side == Which::Candidate {
-        ("candidate", "reference")
-    } else {
-        ("reference", "candidate")
-    };
+    let mine = super::elsewhere::side(side);
+    let theirs = mine.other();
     (explained > 0.5).then(|| Explanation {
-        kind: "partial_sum",
+        kind: CauseKind::PartialSum,
         text: format!(
             "the {} ranks of the {mine} hold partial sums: added up they are the {theirs} (an all-reduce is missing)",
             ranks.len()
         ),
-        details: serde_json::json!({"ranks": ranks.len(), "side": mine}),
+        details: facts::PartialSum::Ranks { ranks: ranks.len(), side: mine }.into(),
         class: Class::Mechanism,
         freedom: 0,
         predicted: Predicted::Share { explained, proven },
@@ -222,7 +220,7 @@ mod tests {
             |case: &Case<'_>| {
                 let found = summed(case, Which::Candidate, &read, case.reference).unwrap();
                 assert_eq!(
-                    (found.kind, &found.details["ranks"]),
+                    (found.kind.name(), &found.details.json()["ranks"]),
                     ("partial_sum", &4.into())
                 );
                 assert!(matches!(

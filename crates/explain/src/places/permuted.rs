@@ -9,6 +9,10 @@ use super::{
     orders::{Order, named},
 };
 use crate::{Case, Class, Examined, Explanation, Hypothesis, array::Axis, case::Predicted};
+use twinscope_report::{
+    CauseKind,
+    facts::{self, Pattern},
+};
 
 #[derive(Debug)]
 pub(super) struct Permuted;
@@ -109,12 +113,17 @@ fn by_name(case: &Case<'_>, lane: &Lane, order: &Order) -> Explanation {
     let channels =
         axis.inside == 1 || case.dims.len() <= 2 || case.scene.entries()[case.pair].parameter;
     Explanation {
-        kind: "permuted",
+        kind: CauseKind::Permuted,
         text: format!(
             "candidate = reference {}",
             order.text(&lane.text(), axis.along, channels)
         ),
-        details: serde_json::json!({"axis": lane.first, "axes": lane.numbers(), "pattern": order.pattern(channels)}),
+        details: facts::Permuted::Named {
+            axis: lane.first,
+            axes: lane.numbers(),
+            pattern: order.pattern(channels),
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: 1,
         predicted: Predicted::Values(rearranged(case, axis, |i| order.source(i))),
@@ -148,14 +157,14 @@ fn by_list(case: &Case<'_>, lane: &Lane, order: &[usize]) -> Explanation {
     };
     let (pattern, text) = match out[..] {
         [a, b] => (
-            "block_swap",
+            Pattern::BlockSwap,
             format!(
                 "candidate = reference with {a} and {b} of {things}{} exchanged",
                 lane.text()
             ),
         ),
         _ => (
-            "arbitrary",
+            Pattern::Arbitrary,
             format!(
                 "candidate = reference with {things}{} in another order: {}",
                 lane.text(),
@@ -164,15 +173,16 @@ fn by_list(case: &Case<'_>, lane: &Lane, order: &[usize]) -> Explanation {
         ),
     };
     Explanation {
-        kind: "permuted",
+        kind: CauseKind::Permuted,
         text,
-        details: serde_json::json!({
-            "axis": lane.first,
-            "axes": lane.numbers(),
-            "pattern": pattern,
-            "block": block,
-            "order": if blocks.len() <= 256 { Some(&blocks) } else { None },
-        }),
+        details: facts::Permuted::Listed {
+            axis: lane.first,
+            axes: lane.numbers(),
+            pattern,
+            block,
+            order: Some(blocks).filter(|blocks| blocks.len() <= 256),
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: out.len(),
         predicted: Predicted::Values(rearranged(case, lane.axis, |i| order[i])),
@@ -368,6 +378,7 @@ mod tests {
         testing::{Recorded, examine_bf16, examine_pair, normal, proven},
     };
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     fn reordered(
         x: &[f64],
@@ -388,9 +399,12 @@ mod tests {
             found
                 .found
                 .first()
-                .and_then(|found| found.explanation.details["pattern"].as_str())
-                .unwrap_or("-")
-                .to_owned(),
+                .and_then(|found| {
+                    found.explanation.details.json()["pattern"]
+                        .as_str()
+                        .map(str::to_owned)
+                })
+                .unwrap_or_else(|| "-".to_owned()),
         )
     }
 
@@ -435,7 +449,7 @@ mod tests {
         let found = examine_pair(&dims, x.clone(), candidate.clone());
         assert_eq!(pattern(&found), ("permuted", "arbitrary".to_owned()));
         assert_eq!(
-            found.found[0].explanation.details["order"],
+            found.found[0].explanation.details.json()["order"],
             serde_json::json!([4, 0, 2, 5, 1, 3])
         );
         let run = [Recorded {
@@ -456,7 +470,7 @@ mod tests {
         let candidate = reordered(&x, &[22, 60], 1, |i| [0, 3, 2, 1, 4][i / 12] * 12 + i % 12);
         let found = examine_pair(&[22, 60], x, candidate);
         assert_eq!(pattern(&found), ("permuted", "block_swap".to_owned()));
-        assert_eq!(found.found[0].explanation.details["block"], 12);
+        assert_eq!(found.found[0].explanation.details.json()["block"], 12);
     }
 
     #[test]
@@ -542,7 +556,7 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "permuted"),
+                    .all(|found| found.explanation.kind != CauseKind::Permuted),
                 "{dims:?}"
             );
             let run = [Recorded {
@@ -555,7 +569,7 @@ mod tests {
                 examine_bf16(&run, "x")
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "permuted"),
+                    .all(|found| found.explanation.kind != CauseKind::Permuted),
                 "{dims:?}"
             );
         }
@@ -571,7 +585,8 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "permuted" || found.explanation.freedom < 3)
+                .all(|found| found.explanation.kind != CauseKind::Permuted
+                    || found.explanation.freedom < 3)
         );
     }
 

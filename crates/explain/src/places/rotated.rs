@@ -13,6 +13,10 @@ use crate::{
     constants::short,
 };
 use std::sync::Arc;
+use twinscope_report::{
+    CauseKind,
+    facts::{RopeSetting as Setting, Rotated as Facts, RotatedParameter},
+};
 
 #[derive(Debug)]
 pub(super) struct Rotated;
@@ -311,10 +315,13 @@ fn against_inputs(sides: &Sides<'_>, channels: usize, input: &Input) -> Option<E
                 "the candidate is not rotated: it is its own `{}`, where the reference has rope",
                 input.name
             );
-            let details = serde_json::json!({
-                "parameter": "missing", "pairing": reference.plan.pairing.name(), "input": input.name,
-                "reference": theta(&reference).map(|(theta, _)| theta), "value": null,
-            });
+            let details = Facts::FromInput {
+                parameter: RotatedParameter::Missing,
+                pairing: reference.plan.pairing,
+                input: input.name.clone(),
+                reference: theta(&reference).map(|(theta, _)| Setting::Number(theta)),
+                value: None,
+            };
             Some(explanation(text, details, 1, input.candidate().to_vec()))
         }
         [true, false] => {
@@ -324,10 +331,13 @@ fn against_inputs(sides: &Sides<'_>, channels: usize, input: &Input) -> Option<E
                 input.name
             );
             let found = theta(&candidate);
-            let details = serde_json::json!({
-                "parameter": "extra", "pairing": candidate.plan.pairing.name(), "input": input.name,
-                "reference": null, "value": found.map(|(theta, _)| theta),
-            });
+            let details = Facts::FromInput {
+                parameter: RotatedParameter::Extra,
+                pairing: candidate.plan.pairing,
+                input: input.name.clone(),
+                reference: None,
+                value: found.map(|(theta, _)| Setting::Number(theta)),
+            };
             Some(explanation(
                 text,
                 details,
@@ -375,14 +385,17 @@ fn reused(sides: &Sides<'_>, reference: &Rotation, input: &Input) -> Option<Expl
             how.push("turns them the other way".to_owned());
         }
         let parameter = if pairing == other {
-            "pairing"
+            RotatedParameter::Pairing
         } else {
-            "negated"
+            RotatedParameter::Negated
         };
-        let details = serde_json::json!({
-            "parameter": parameter, "pairing": pairing.name(), "input": input.name,
-            "reference": reference.plan.pairing.name(), "value": pairing.name(),
-        });
+        let details = Facts::FromInput {
+            parameter: parameter,
+            pairing: pairing,
+            input: input.name.clone(),
+            reference: Some(Setting::Pairing(reference.plan.pairing)),
+            value: Some(Setting::Pairing(pairing)),
+        };
         return Some(explanation(
             format!("the candidate's rope {}", how.join(" and ")),
             details,
@@ -405,9 +418,9 @@ fn compared(reference: &Rotation, candidate: Rotation) -> Explanation {
             let (a, b) = (plan.pairing.name(), reference.plan.pairing.name());
             (
                 format!("the candidate's rope pairs channels {a} where the reference pairs {b}"),
-                "pairing",
-                b.into(),
-                a.into(),
+                RotatedParameter::Pairing,
+                Setting::Pairing(reference.plan.pairing),
+                Setting::Pairing(plan.pairing),
             )
         }
         _ if reference.plan.turned != plan.turned => {
@@ -417,9 +430,9 @@ fn compared(reference: &Rotation, candidate: Rotation) -> Explanation {
                     "the candidate's rope turns {a} of {} channels, the reference's {b}",
                     plan.width
                 ),
-                "channels",
-                b.into(),
-                a.into(),
+                RotatedParameter::Channels,
+                Setting::Whole(b as i64),
+                Setting::Whole(a as i64),
             )
         }
         _ if off.is_some() => {
@@ -429,9 +442,9 @@ fn compared(reference: &Rotation, candidate: Rotation) -> Explanation {
                     "the candidate's positions are off by {} in rope",
                     short(off)
                 ),
-                "offset",
-                0.into(),
-                off.into(),
+                RotatedParameter::Offset,
+                Setting::Whole(0),
+                Setting::Number(off),
             )
         }
         (Some((r, _)), Some((c, _))) if (r / c - 1.0).abs() > 1e-3 => {
@@ -440,34 +453,45 @@ fn compared(reference: &Rotation, candidate: Rotation) -> Explanation {
                 short(c),
                 short(r)
             );
-            (text, "theta", serde_json::json!(r), serde_json::json!(c))
+            (
+                text,
+                RotatedParameter::Theta,
+                Setting::Number(r),
+                Setting::Number(c),
+            )
         }
         (Some((_, r)), Some((_, c))) if (r / c - 1.0).abs() > 1e-3 => (
             format!(
                 "the candidate's positions are scaled by {} in rope",
                 short(c / r)
             ),
-            "scaling",
-            r.into(),
-            c.into(),
+            RotatedParameter::Scaling,
+            Setting::Number(r),
+            Setting::Number(c),
         ),
         _ => {
             let at = |rotation: &Rotation| {
-                serde_json::json!(rotation.lines.slope[..pairs.min(rotation.lines.slope.len())])
+                let slopes = &rotation.lines.slope;
+                Setting::PerPair(slopes[..pairs.min(slopes.len())].to_vec())
             };
             (
                 "the candidate's rope has other frequencies".to_owned(),
-                "frequencies",
+                RotatedParameter::Frequencies,
                 at(reference),
                 at(&candidate),
             )
         }
     };
-    let details = serde_json::json!({"parameter": parameter, "pairing": plan.pairing.name(), "reference": from, "value": to});
+    let details = Facts::Setting {
+        parameter: parameter,
+        pairing: plan.pairing,
+        reference: Some(from),
+        value: Some(to),
+    };
     explanation(
         text,
         details,
-        if parameter == "frequencies" {
+        if parameter == RotatedParameter::Frequencies {
             freedom
         } else {
             2
@@ -605,13 +629,16 @@ fn named(found: &Rotation) -> Option<Explanation> {
         .iter()
         .zip(&lines.start_error)
         .all(|(start, error)| start.abs() <= *error);
-    let say = |text: String,
-               parameter: &str,
-               reference: serde_json::Value,
-               value: serde_json::Value| {
-        let details = serde_json::json!({"parameter": parameter, "pairing": plan.pairing.name(), "reference": reference, "value": value});
-        Some(explanation(text, details, 2, found.made.clone()))
-    };
+    let say =
+        |text: String, parameter: RotatedParameter, reference: Setting, value: Option<Setting>| {
+            let details = Facts::Setting {
+                parameter: parameter,
+                pairing: plan.pairing,
+                reference: Some(reference),
+                value: value,
+            };
+            Some(explanation(text, details, 2, found.made.clone()))
+        };
     if slopes_are(&|_| 0.0) {
         return THETAS.into_iter().find_map(|theta| {
             let off = whole_offset(&starts, &powers(theta), &lines.start_error)?;
@@ -620,7 +647,12 @@ fn named(found: &Rotation) -> Option<Explanation> {
                 short(off),
                 short(theta)
             );
-            say(text, "offset", 0.into(), off.into())
+            say(
+                text,
+                RotatedParameter::Offset,
+                Setting::Whole(0),
+                Some(Setting::Number(off)),
+            )
         });
     }
     if !start_at_zero {
@@ -632,24 +664,24 @@ fn named(found: &Rotation) -> Option<Explanation> {
         for (factor, parameter, text) in [
             (
                 -1.0,
-                "missing",
+                RotatedParameter::Missing,
                 format!("the candidate is not rotated, where the reference has rope (theta {was})"),
             ),
             (
                 1.0,
-                "extra",
+                RotatedParameter::Extra,
                 format!(
                     "the candidate is rotated once more than the reference (rope, theta {was})"
                 ),
             ),
             (
                 -2.0,
-                "negated",
+                RotatedParameter::Negated,
                 format!("the candidate's rope turns the other way (theta {was})"),
             ),
         ] {
             if slopes_are(&|pair| factor * f[pair]) {
-                return say(text, parameter, theta.into(), serde_json::Value::Null);
+                return say(text, parameter, Setting::Number(theta), None);
             }
         }
         for other in THETAS.into_iter().filter(|other| *other != theta) {
@@ -659,7 +691,12 @@ fn named(found: &Rotation) -> Option<Explanation> {
                     "the candidate's rope has theta {}, the reference's {was}",
                     short(other)
                 );
-                return say(text, "theta", theta.into(), other.into());
+                return say(
+                    text,
+                    RotatedParameter::Theta,
+                    Setting::Number(theta),
+                    Some(Setting::Number(other)),
+                );
             }
         }
         let scale = 1.0 + lines.slope[0];
@@ -668,7 +705,12 @@ fn named(found: &Rotation) -> Option<Explanation> {
                 "the candidate's positions are scaled by {} in rope (theta {was})",
                 short(scale)
             );
-            return say(text, "scaling", 1.into(), scale.into());
+            return say(
+                text,
+                RotatedParameter::Scaling,
+                Setting::Whole(1),
+                Some(Setting::Number(scale)),
+            );
         }
     }
     None
@@ -685,9 +727,13 @@ fn by_lines(found: &Rotation) -> Explanation {
         "the candidate's pairs of channels ({}) are turned by {how}, as another rope would",
         found.plan.pairing.name()
     );
-    let details = serde_json::json!({
-        "parameter": "frequencies", "pairing": found.plan.pairing.name(), "reference": null, "value": found.lines.slope, "start": found.lines.start,
-    });
+    let details = Facts::Angles {
+        parameter: RotatedParameter::Frequencies,
+        pairing: found.plan.pairing,
+        reference: None,
+        value: found.lines.slope.clone(),
+        start: found.lines.start.clone(),
+    };
     explanation(text, details, found.plan.turned, found.made.clone())
 }
 
@@ -715,20 +761,20 @@ fn by_field(sides: &Sides<'_>, plan: Plan) -> Option<Explanation> {
         "the candidate's pairs of channels ({}) are turned by an angle that depends on the position alone, as rope at other positions would",
         plan.pairing.name()
     );
-    let details = serde_json::json!({"parameter": "positions", "pairing": plan.pairing.name(), "reference": null, "value": null});
+    let details = Facts::Setting {
+        parameter: RotatedParameter::Positions,
+        pairing: plan.pairing,
+        reference: None,
+        value: None,
+    };
     Some(explanation(text, details, turns.len(), made))
 }
 
-fn explanation(
-    text: String,
-    details: serde_json::Value,
-    freedom: usize,
-    predicted: Vec<f64>,
-) -> Explanation {
+fn explanation(text: String, details: Facts, freedom: usize, predicted: Vec<f64>) -> Explanation {
     Explanation {
-        kind: "rotated",
+        kind: CauseKind::Rotated,
         text,
-        details,
+        details: details.into(),
         class: Class::Mechanism,
         freedom,
         predicted: Predicted::Values(predicted),
@@ -744,6 +790,7 @@ mod tests {
         testing::{Recorded, examine_bf16, examine_in, examine_pair, normal, proven},
     };
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     const DIMS: [usize; 4] = [2, 4, 11, 12];
 
@@ -794,7 +841,7 @@ mod tests {
         let details = found
             .found
             .first()
-            .map(|found| found.explanation.details.clone())
+            .map(|found| found.explanation.details.json())
             .unwrap_or_default();
         (
             kind,
@@ -873,7 +920,10 @@ mod tests {
         let run = run(true, |q| rope(q, plan(Pairing::Interleaved), 1e4, 0.0, 1.0));
         let found = examine_in(&run, "q_rope").0;
         assert_eq!(proven(&found), Some("rotated"));
-        assert_eq!(found.found[0].explanation.details["parameter"], "pairing");
+        assert_eq!(
+            found.found[0].explanation.details.json()["parameter"],
+            "pairing"
+        );
     }
 
     #[test]
@@ -927,10 +977,9 @@ mod tests {
         for candidate in [normal(1056, 6), signs, scaled, negated] {
             let found = examine_pair(&DIMS, q.clone(), candidate);
             assert!(
-                found
-                    .found
-                    .iter()
-                    .all(|found| found.explanation.kind != "rotated" || !found.score.proven)
+                found.found.iter().all(
+                    |found| found.explanation.kind != CauseKind::Rotated || !found.score.proven
+                )
             );
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::{Case, Class, Examined, Explanation, Hypothesis, Loaded, array::rms, case::Predicted};
 use std::sync::Arc;
+use twinscope_report::{CauseKind, facts};
 use twinscope_tensor::Kind;
 
 #[derive(Debug)]
@@ -73,12 +74,17 @@ impl Hypothesis for Routing {
             ties.push(token);
         }
         Ok(vec![Explanation {
-            kind: "routing",
+            kind: CauseKind::Routing,
             text: format!(
                 "{} of {tokens} tokens go to other experts, each where the router `{name}` is as good as tied: rounding decided",
                 ties.len()
             ),
-            details: serde_json::json!({"tokens": ties.iter().take(64).collect::<Vec<_>>(), "count": ties.len(), "router": name}),
+            details: facts::Routing {
+                tokens: ties.iter().take(64).copied().collect(),
+                count: ties.len(),
+                router: name.clone(),
+            }
+            .into(),
             class: Class::Mechanism,
             freedom: 1,
             predicted: Predicted::Share {
@@ -132,12 +138,17 @@ fn orders(
 fn same_chosen(case: &Case<'_>) -> Option<Explanation> {
     let (orders, moved) = orders(case.dims, case.reference, case.candidate)?;
     Some(Explanation {
-        kind: "permuted",
+        kind: CauseKind::Permuted,
         text: format!(
             "every row has the same ids, {moved} of {} rows in another order: the same were chosen, listed differently",
             orders.len()
         ),
-        details: serde_json::json!({"axis": case.dims.len() - 1, "pattern": "within_rows", "rows": moved}),
+        details: facts::Permuted::WithinRows {
+            axis: case.dims.len() - 1,
+            pattern: facts::Pattern::WithinRows,
+            rows: moved,
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: 0,
         predicted: Predicted::Share {
@@ -173,12 +184,17 @@ fn follows_ids(case: &Case<'_>) -> Option<Explanation> {
             .map(|from| case.reference[from])
             .collect();
         return Some(Explanation {
-            kind: "permuted",
+            kind: CauseKind::Permuted,
             text: format!(
                 "candidate = reference in the order that the ids `{}` have, row by row",
                 entries[at].name
             ),
-            details: serde_json::json!({"axis": case.dims.len() - 1, "pattern": "within_rows", "ids": entries[at].name}),
+            details: facts::Permuted::LikeIds {
+                axis: case.dims.len() - 1,
+                pattern: facts::Pattern::WithinRows,
+                ids: entries[at].name.clone(),
+            }
+            .into(),
             class: Class::Mechanism,
             // Nothing is fitted: the ids say it.
             freedom: 0,
@@ -239,6 +255,7 @@ fn differences(loaded: &Loaded) -> f64 {
 #[cfg(test)]
 mod tests {
     use crate::testing::{Recorded, examine_each, normal, proven};
+    use twinscope_report::CauseKind;
     use twinscope_tensor::DType;
 
     fn top(scores: &[f64], experts: usize, count: usize) -> Vec<f64> {
@@ -297,7 +314,7 @@ mod tests {
         let found = examine_each(&run(|_, ids| ids.swap(6, 7)), "ids");
         assert_eq!(proven(&found), Some("routing"));
         assert_eq!(
-            found.found[0].explanation.details["tokens"],
+            found.found[0].explanation.details.json()["tokens"],
             serde_json::json!([3])
         );
     }
@@ -325,7 +342,10 @@ mod tests {
         for name in ["ids", "weights"] {
             let found = examine_each(&run, name);
             assert_eq!(proven(&found), Some("permuted"), "{name}");
-            assert_eq!(found.found[0].explanation.details["pattern"], "within_rows");
+            assert_eq!(
+                found.found[0].explanation.details.json()["pattern"],
+                "within_rows"
+            );
         }
     }
 
@@ -342,7 +362,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "routing")
+                .all(|found| found.explanation.kind != CauseKind::Routing)
         );
     }
 }

@@ -3,6 +3,10 @@
 
 use super::near::{ENOUGH_BITS, Probe};
 use crate::{Case, Class, Examined, Explanation, Hypothesis, array::Axis, case::Predicted};
+use twinscope_report::{
+    CauseKind,
+    facts::{self, End},
+};
 
 #[derive(Debug)]
 pub(super) struct Shifted;
@@ -41,15 +45,6 @@ impl Hypothesis for Shifted {
             .map(|found| vec![found])
             .ok_or_else(|| "no shift along an axis makes it the candidate".into())
     }
-}
-
-/// What is at the end that a shift leaves empty.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum End {
-    Wrapped,
-    Zero,
-    Edge,
-    New,
 }
 
 fn along(
@@ -101,9 +96,14 @@ fn along(
         })
         .collect();
     Some(Explanation {
-        kind: "shifted",
+        kind: CauseKind::Shifted,
         text: said(number, shift, end),
-        details: serde_json::json!({"axis": number, "amount": shift, "end": format!("{end:?}").to_lowercase()}),
+        details: facts::Shifted::Moved {
+            axis: number,
+            amount: shift,
+            end,
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: if end == End::New { 2 } else { 1 },
         predicted: Predicted::Values(predicted),
@@ -192,6 +192,7 @@ mod tests {
         testing::{Recorded, examine_bf16, examine_pair, normal, proven},
     };
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     fn rolled(x: &[f64], dims: [usize; 3], amount: usize) -> Vec<f64> {
         let [_, s, d] = dims;
@@ -205,7 +206,7 @@ mod tests {
         let x = normal(2 * 11 * 48, 1);
         let found = examine_pair(&[2, 11, 48], x.clone(), rolled(&x, [2, 11, 48], 1));
         assert_eq!(proven(&found), Some("shifted"));
-        let details = &found.found[0].explanation.details;
+        let details = &found.found[0].explanation.details.json();
         assert_eq!(
             (&details["axis"], &details["amount"], &details["end"]),
             (&1.into(), &1.into(), &"wrapped".into())
@@ -224,7 +225,7 @@ mod tests {
         }];
         let found = examine_bf16(&run, "x");
         assert_eq!(proven(&found), Some("shifted"));
-        assert_eq!(found.found[0].explanation.details["amount"], -1);
+        assert_eq!(found.found[0].explanation.details.json()["amount"], -1);
     }
 
     #[test]
@@ -238,7 +239,7 @@ mod tests {
             let candidate = [&first[..], &x[..18 * 8]].concat();
             let found = examine_pair(&[20, 8], x.clone(), candidate);
             assert_eq!(proven(&found), Some("shifted"), "{end}");
-            let details = &found.found[0].explanation.details;
+            let details = &found.found[0].explanation.details.json();
             assert_eq!(
                 (&details["amount"], &details["end"]),
                 (&2.into(), &end.into())
@@ -254,7 +255,7 @@ mod tests {
             examine_pair(&[2, 40], x, candidate)
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "shifted")
+                .all(|found| found.explanation.kind != CauseKind::Shifted)
         );
     }
 
@@ -269,7 +270,7 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "shifted")
+                    .all(|found| found.explanation.kind != CauseKind::Shifted)
             );
         }
     }

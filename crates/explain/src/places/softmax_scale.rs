@@ -8,6 +8,7 @@ use crate::{
     case::Predicted,
     constants::{factor, said},
 };
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct SoftmaxScale;
@@ -64,12 +65,16 @@ impl Hypothesis for SoftmaxScale {
             }
         }
         Ok(vec![Explanation {
-            kind: "softmax_scale",
+            kind: CauseKind::SoftmaxScale,
             text: format!(
                 "the scores before softmax are multiplied by {} in the candidate",
                 said(ratio, named.as_ref())
             ),
-            details: serde_json::json!({"ratio": ratio, "constant": named.map(|named| named.name)}),
+            details: facts::SoftmaxScale::Fitted {
+                ratio,
+                constant: named.map(|named| named.name),
+            }
+            .into(),
             class: Class::Mechanism,
             freedom: 1,
             predicted: Predicted::Values(predicted),
@@ -98,6 +103,7 @@ mod tests {
         testing::{Recorded, examine_bf16, examine_in, examine_pair, normal, proven},
     };
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     fn probs(scale: f64) -> Vec<f64> {
         softmax(&normal(2 * 4 * 11 * 11, 1), 11, scale, |at| {
@@ -124,7 +130,10 @@ mod tests {
         ];
         let (found, _) = examine_in(&run, "probs");
         assert_eq!(proven(&found), Some("softmax_scale"));
-        assert_eq!(found.found[0].explanation.details["constant"], "sqrt(12)");
+        assert_eq!(
+            found.found[0].explanation.details.json()["constant"],
+            "sqrt(12)"
+        );
     }
 
     #[test]
@@ -149,7 +158,8 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "softmax_scale" || !found.score.proven)
+                .all(|found| found.explanation.kind != CauseKind::SoftmaxScale
+                    || !found.score.proven)
         );
     }
 

@@ -3,6 +3,7 @@
 use super::elsewhere::{Elsewhere, alike, nearer, varies};
 use crate::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted};
 use twinscope_compare::layout::Which;
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct Swapped;
@@ -38,12 +39,15 @@ impl Hypothesis for Swapped {
             };
             let mine = case.scene.name(case.pair, Which::Reference);
             return Ok(vec![Explanation {
-                kind: "swapped",
+                kind: CauseKind::Swapped,
                 text: format!(
                     "`{mine}` and `{}` are swapped: each of the candidate's is the reference's other",
                     other.name
                 ),
-                details: serde_json::json!({"tensors": [mine, other.name]}),
+                details: facts::Swapped::Tensors {
+                    tensors: [mine, other.name.clone()],
+                }
+                .into(),
                 class: Class::Mechanism,
                 freedom: 1,
                 predicted: Predicted::Values(values),
@@ -59,6 +63,7 @@ mod tests {
         places::testing::bf16_noise,
         testing::{Recorded, examine_bf16, examine_in, normal, proven},
     };
+    use twinscope_report::CauseKind;
 
     fn run(noise: f64) -> Vec<Recorded> {
         let (gate, up) = (normal(22 * 112, 1), normal(22 * 112, 2));
@@ -85,7 +90,7 @@ mod tests {
         let (found, _) = examine_in(&run(0.0), "layers.1.gate");
         assert_eq!(proven(&found), Some("swapped"));
         assert_eq!(
-            found.found[0].explanation.details["tensors"][1],
+            found.found[0].explanation.details.json()["tensors"][1],
             "layers.1.up"
         );
         assert_eq!(
@@ -130,7 +135,7 @@ mod tests {
             examine_bf16(&run, "norm")
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "swapped")
+                .all(|found| found.explanation.kind != CauseKind::Swapped)
         );
     }
 
@@ -143,7 +148,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "swapped")
+                .all(|found| found.explanation.kind != CauseKind::Swapped)
         );
     }
 }

@@ -13,6 +13,8 @@ use crate::{
     scattered,
 };
 use twinscope_compare::layout::Which;
+use twinscope_report::{CauseKind, facts};
+use twinscope_tensor::Side;
 
 #[derive(Debug)]
 pub(super) struct Terms;
@@ -122,18 +124,23 @@ fn explanation(case: &Case<'_>, name: &str, of: Which, k: f64, term: &[f64]) -> 
     Explanation {
         kind,
         text,
-        details: serde_json::json!({"term": name, "side": side(of), "factor": k}),
+        details: facts::Term::Added {
+            term: Some(name.to_owned()),
+            side: side(of),
+            factor: k,
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: 1,
         predicted: Predicted::Values(predicted),
     }
 }
 
-fn said(name: &str, side: &str, k: f64) -> (&'static str, String) {
+fn said(name: &str, side: Side, k: f64) -> (CauseKind, String) {
     let kind = if k < 0.0 {
-        "missing_term"
+        CauseKind::MissingTerm
     } else {
-        "extra_term"
+        CauseKind::ExtraTerm
     };
     let text = if k == -1.0 {
         format!("the candidate lacks a term: the {side}'s `{name}` is not added")
@@ -216,12 +223,18 @@ fn two(case: &Case<'_>, here: &Elsewhere, alike: &[&Sketch]) -> Option<Explanati
             }
             let (y, z) = (case.scene.whole(added)?, case.scene.whole(lacking)?);
             return Some(Explanation {
-                kind: "missing_term",
+                kind: CauseKind::MissingTerm,
                 text: format!(
                     "the candidate adds its `{}` where the reference adds its `{}`",
                     added.name, lacking.name
                 ),
-                details: serde_json::json!({"term": lacking.name, "side": "reference", "factor": -1.0, "instead": added.name}),
+                details: facts::Term::Instead {
+                    term: lacking.name.clone(),
+                    side: Side::Reference,
+                    factor: -1.0,
+                    instead: added.name.clone(),
+                }
+                .into(),
                 class: Class::Mechanism,
                 freedom: 2,
                 predicted: Predicted::Values(
@@ -270,7 +283,7 @@ mod tests {
     }
 
     fn best(found: &Examination) -> (&'static str, String, f64) {
-        let details = &found.found[0].explanation.details;
+        let details = &found.found[0].explanation.details.json();
         (
             proven(found).unwrap_or("-"),
             details["term"].as_str().unwrap_or("-").to_owned(),
@@ -316,7 +329,7 @@ mod tests {
     fn the_norm_added_where_the_residual_belongs_is_named() {
         let found = examine_in(&run(0.0, |_, y, norm| plus(y, 1.0, norm)), "resid").0;
         assert_eq!(best(&found), ("missing_term", "x".to_owned(), -1.0));
-        assert_eq!(found.found[0].explanation.details["instead"], "norm");
+        assert_eq!(found.found[0].explanation.details.json()["instead"], "norm");
     }
 
     #[test]
@@ -354,7 +367,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| !found.explanation.kind.ends_with("_term"))
+                .all(|found| !found.explanation.kind.name().ends_with("_term"))
         );
     }
 }

@@ -6,6 +6,7 @@
 
 use super::near::{ENOUGH_BITS, Probe, divisors};
 use crate::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted};
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct Transposed;
@@ -35,9 +36,13 @@ impl Hypothesis for Transposed {
         let reading = reading.ok_or("no other order of axes makes it the candidate")?;
         let predicted = reading.sources().map(|at| case.reference[at]).collect();
         Ok(vec![Explanation {
-            kind: "transposed",
+            kind: CauseKind::Transposed,
             text: reading.text(case.dims),
-            details: serde_json::json!({"seen_as": reading.dims, "order": reading.order}),
+            details: facts::Transposed::Axes {
+                seen_as: reading.dims,
+                order: reading.order,
+            }
+            .into(),
             class: Class::Mechanism,
             freedom: 1,
             predicted: Predicted::Values(predicted),
@@ -258,6 +263,7 @@ mod tests {
         testing::{Recorded, examine_bf16, examine_pair, normal, proven},
     };
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     fn read(values: &[f64], dims: &[usize], order: &[usize]) -> Vec<f64> {
         Reading {
@@ -287,7 +293,7 @@ mod tests {
         let found = examine_pair(&[2, 11, 48], x.clone(), moved.clone());
         assert_eq!(proven(&found), Some("transposed"));
         assert_eq!(
-            found.found[0].explanation.details["seen_as"],
+            found.found[0].explanation.details.json()["seen_as"],
             serde_json::json!([2, 11, 4, 12])
         );
         // The other side may have forgotten it.
@@ -318,7 +324,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "transposed")
+                .all(|found| found.explanation.kind != CauseKind::Transposed)
         );
     }
 
@@ -331,7 +337,7 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "transposed"),
+                    .all(|found| found.explanation.kind != CauseKind::Transposed),
                 "{dims:?}"
             );
         }

@@ -3,25 +3,7 @@
 use crate::array::Axis;
 use std::f64::consts::PI;
 
-/// Which channels turn together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pairing {
-    /// `i` with `i + n/2`
-    Halves,
-    /// `2i` with `2i + 1`
-    Interleaved,
-}
-
-impl Pairing {
-    pub(super) const BOTH: [Pairing; 2] = [Pairing::Halves, Pairing::Interleaved];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Pairing::Halves => "halves (i, i + n/2)",
-            Pairing::Interleaved => "interleaved (2i, 2i + 1)",
-        }
-    }
-}
+pub(super) use twinscope_report::facts::RopePairing as Pairing;
 
 /// The first `turned` of every `width` channels turn, pair by pair; the others pass through.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,6 +5,7 @@
 use super::elsewhere::{Elsewhere, alike, same_stage, side, varies};
 use crate::{Case, Class, Examined, Explanation, Hypothesis, Sketch, case::Predicted};
 use twinscope_compare::{layout::Which, noise::unit_roundoff};
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct WrongTensor;
@@ -68,9 +69,14 @@ impl Hypothesis for WrongTensor {
         };
         let (text, capture) = say(case, &here, other, &name);
         Ok(vec![Explanation {
-            kind: "wrong_tensor",
+            kind: CauseKind::WrongTensor,
             text,
-            details: serde_json::json!({"tensor": other.name, "side": side(other.side), "capture": capture}),
+            details: facts::WrongTensor::Copy {
+                tensor: other.name.clone(),
+                side: side(other.side),
+                capture,
+            }
+            .into(),
             class: if capture {
                 Class::Capture
             } else {
@@ -174,6 +180,7 @@ mod tests {
         places::testing::bf16_noise,
         testing::{Recorded, examine_bf16, examine_in, normal, proven},
     };
+    use twinscope_report::CauseKind;
 
     const NAMES: [&str; 4] = ["0_layer_out", "1_layer_out", "2_layer_out", "3_layer_out"];
 
@@ -191,7 +198,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "wrong_tensor"),
+                .all(|found| found.explanation.kind != CauseKind::WrongTensor),
             "{:?}",
             found.found
         );
@@ -254,8 +261,14 @@ mod tests {
         };
         let (found, _) = examine_in(&run(0.0), "norm_out");
         assert_eq!(proven(&found), Some("wrong_tensor"));
-        assert_eq!(found.found[0].explanation.details["tensor"], "norm_in");
-        assert_eq!(found.found[0].explanation.details["side"], "candidate");
+        assert_eq!(
+            found.found[0].explanation.details.json()["tensor"],
+            "norm_in"
+        );
+        assert_eq!(
+            found.found[0].explanation.details.json()["side"],
+            "candidate"
+        );
         assert_eq!(
             proven(&examine_bf16(&run(2e-3), "norm_out")),
             Some("wrong_tensor")
@@ -304,7 +317,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "wrong_tensor")
+                .all(|found| found.explanation.kind != CauseKind::WrongTensor)
         );
     }
 }

@@ -13,7 +13,10 @@ use crate::{
     case::Predicted,
     constants::short,
 };
-use serde_json::json;
+use twinscope_report::{
+    CauseKind,
+    facts::{self, WeightUse},
+};
 
 #[derive(Debug)]
 pub(super) struct ChannelScale;
@@ -62,16 +65,21 @@ fn factors(case: &Case<'_>) -> Examined {
         None => ", as a norm's weight w for 1 + w, a missing weight, another layer's or another scale per channel would".to_owned(),
     };
     Ok(vec![Explanation {
-        kind: "channel_scale",
+        kind: CauseKind::ChannelScale,
         text: format!(
             "candidate = reference x one factor per channel ({said}, {} to {}){meaning}",
             short(range[0]),
             short(range[2])
         ),
-        details: json!({
-            "axis": axes.last(), "axes": axes, "factors": range, "changed": fit.changed,
-            "weight": weight.as_ref().map(|weight| &weight.name), "use": weight.as_ref().map(|weight| weight.use_.name()),
-        }),
+        details: facts::ChannelScale::Factors {
+            axis: axes.last().copied(),
+            axes: axes.to_vec(),
+            factors: range,
+            changed: fit.changed,
+            r#use: weight.as_ref().map(|weight| weight.use_.fact()),
+            weight: weight.map(|weight| weight.name),
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: fit.groups.count,
         predicted: Predicted::Values(fit.predicted(case)),
@@ -165,7 +173,7 @@ fn one_factor(
         numbers.fold(f64::NEG_INFINITY, f64::max),
     ];
     Some(Explanation {
-        kind: "scale",
+        kind: CauseKind::Scale,
         text: format!(
             "candidate = reference x {} + a number per channel ({}, {} to {}): a weight was scaled and its bias was not",
             short(factor),
@@ -173,7 +181,12 @@ fn one_factor(
             short(offsets[0]),
             short(offsets[1])
         ),
-        details: json!({"factor": factor, "axis": axis, "offsets": offsets}),
+        details: facts::Scale::WithOffsets {
+            factor,
+            axis,
+            offsets,
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: 1 + groups.count,
         predicted: Predicted::Values(predicted),
@@ -210,13 +223,13 @@ fn a_factor_each(
         return None;
     }
     (left_share(case, &predicted) <= LEFT).then(|| Explanation {
-        kind: "channel_scale",
+        kind: CauseKind::ChannelScale,
         text: format!(
             "candidate = reference x a factor per channel ({}, {} to {}) + a number per channel ({} to {}): a norm whose statistics are shared \
              by a channel, with others, another epsilon or other weights",
             groups.said(), short(factors[0]), short(factors[1]), short(offsets[0]), short(offsets[1])
         ),
-        details: json!({"axis": axis, "axes": [axis], "factors": factors, "offsets": offsets}),
+        details: facts::ChannelScale::WithOffsets { axis, axes: vec![axis], factors, offsets }.into(),
         class: Class::Mechanism,
         freedom: 2 * groups.count,
         predicted: Predicted::Values(predicted),
@@ -255,12 +268,12 @@ impl Use {
         }
     }
 
-    fn name(self) -> &'static str {
+    fn fact(self) -> WeightUse {
         match self {
-            Self::CandidateAddsOne => "1+w",
-            Self::ReferenceAddsOne => "w",
-            Self::CandidateLacksIt => "missing",
-            Self::CandidateHasItTwice => "twice",
+            Self::CandidateAddsOne => WeightUse::CandidateAddsOne,
+            Self::ReferenceAddsOne => WeightUse::ReferenceAddsOne,
+            Self::CandidateLacksIt => WeightUse::CandidateLacksIt,
+            Self::CandidateHasItTwice => WeightUse::CandidateHasItTwice,
         }
     }
 
@@ -347,8 +360,8 @@ mod tests {
         assert!(best.score.proven);
         assert_eq!(
             (
-                best.explanation.kind,
-                best.explanation.details["use"].as_str()
+                best.explanation.kind.name(),
+                best.explanation.details.json()["use"].as_str()
             ),
             ("channel_scale", Some("1+w"))
         );
@@ -370,7 +383,7 @@ mod tests {
         ] {
             assert_eq!(proven(&found), Some("scale"));
             assert!(
-                (found.found[0].explanation.details["factor"]
+                (found.found[0].explanation.details.json()["factor"]
                     .as_f64()
                     .unwrap()
                     - 1.07)
@@ -392,7 +405,7 @@ mod tests {
         let found = examine_pair(&[2, 4, 11, 12], reference, candidate);
         assert_eq!(proven(&found), Some("channel_scale"));
         assert_eq!(
-            found.found[0].explanation.details["axes"],
+            found.found[0].explanation.details.json()["axes"],
             serde_json::json!([1])
         );
     }
@@ -416,7 +429,14 @@ mod tests {
         for dims in [[22, 48], [6, 500], [2, 9]] {
             let count = dims.iter().product();
             let found = examine_pair(&dims, normal(count, 1), normal(count, 2));
-            assert!(found.found.iter().all(|found| !found.explanation.kind.ends_with("_scale") || !found.score.proven), "{dims:?}");
+            assert!(
+                found
+                    .found
+                    .iter()
+                    .all(|found| !found.explanation.kind.name().ends_with("_scale")
+                        || !found.score.proven),
+                "{dims:?}"
+            );
         }
     }
 

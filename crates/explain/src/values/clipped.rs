@@ -3,7 +3,8 @@
 
 use super::sampling::{Near, sample, share};
 use crate::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, constants::short};
-use serde_json::json;
+use twinscope_report::{CauseKind, Details, facts};
+use twinscope_tensor::Side;
 
 #[derive(Debug)]
 pub(super) struct Clipped;
@@ -104,9 +105,16 @@ impl Bounds {
         }
     }
 
-    fn details(self, side: &str, count: usize) -> serde_json::Value {
+    fn details(self, side: Side, count: usize) -> Details {
         let constant = [self.high, self.low].into_iter().flatten().find_map(name);
-        json!({"side": side, "bounds": [self.low, self.high], "constant": constant, "at_bound": self.at_bound, "share": self.at_bound as f64 / count as f64})
+        facts::Clipped {
+            side,
+            bounds: [self.low, self.high],
+            constant: constant.map(str::to_owned),
+            at_bound: self.at_bound,
+            share: self.at_bound as f64 / count as f64,
+        }
+        .into()
     }
 }
 
@@ -130,13 +138,13 @@ fn candidate_clipped(case: &Case<'_>, bounds: Bounds) -> Examined {
     }
     let predicted = case.reference.iter().map(|r| bounds.clip(*r)).collect();
     Ok(vec![Explanation {
-        kind: "clipped",
+        kind: CauseKind::Clipped,
         text: format!(
             "candidate = reference clipped {}, {} values",
             bounds.said(),
             bounds.at_bound
         ),
-        details: bounds.details("candidate", case.reference.len()),
+        details: bounds.details(Side::Candidate, case.reference.len()),
         class: Class::Mechanism,
         freedom: usize::from(bounds.low.is_some()) + usize::from(bounds.high.is_some()),
         predicted: Predicted::Values(predicted),
@@ -169,13 +177,13 @@ fn reference_clipped(case: &Case<'_>, bounds: Bounds) -> Examined {
         return Err("a plateau in the reference, but the values beside it differ as well".into());
     }
     Ok(vec![Explanation {
-        kind: "clipped",
+        kind: CauseKind::Clipped,
         text: format!(
             "the reference is clipped {}, the candidate is not, {} values",
             bounds.said(),
             bounds.at_bound
         ),
-        details: bounds.details("reference", case.reference.len()),
+        details: bounds.details(Side::Reference, case.reference.len()),
         class: Class::Mechanism,
         freedom: usize::from(bounds.low.is_some()) + usize::from(bounds.high.is_some()),
         predicted: Predicted::Share {
@@ -189,6 +197,7 @@ fn reference_clipped(case: &Case<'_>, bounds: Bounds) -> Examined {
 mod tests {
     use crate::testing::{examine_noisy, examine_pair, normal, proven};
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     #[test]
     fn a_few_values_at_a_bound_do_not_explain_what_differs_everywhere() {
@@ -231,7 +240,7 @@ mod tests {
         let found = examine_pair(&[10, 20], reference, candidate);
         assert_eq!(proven(&found), Some("clipped"));
         assert_eq!(
-            found.found[0].explanation.details["constant"],
+            found.found[0].explanation.details.json()["constant"],
             "the largest f16"
         );
     }
@@ -242,7 +251,10 @@ mod tests {
         let reference = candidate.iter().map(|r| r.clamp(-1.5, 1.0)).collect();
         let found = examine_pair(&[22, 48], reference, candidate);
         assert_eq!(proven(&found), Some("clipped"));
-        assert_eq!(found.found[0].explanation.details["side"], "reference");
+        assert_eq!(
+            found.found[0].explanation.details.json()["side"],
+            "reference"
+        );
     }
 
     #[test]
@@ -256,10 +268,9 @@ mod tests {
         ] {
             let found = examine_pair(&[22, 48], reference.clone(), candidate);
             assert!(
-                found
-                    .found
-                    .iter()
-                    .all(|found| found.explanation.kind != "clipped" || !found.score.proven)
+                found.found.iter().all(
+                    |found| found.explanation.kind != CauseKind::Clipped || !found.score.proven
+                )
             );
         }
     }
@@ -307,7 +318,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind == "clipped" || !found.score.proven)
+                .all(|found| found.explanation.kind == CauseKind::Clipped || !found.score.proven)
         );
     }
 }

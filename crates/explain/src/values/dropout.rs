@@ -5,7 +5,8 @@ use crate::{
     Case, Class, Examined, Explanation, Hypothesis, array::median, case::Predicted,
     constants::short,
 };
-use serde_json::json;
+use twinscope_report::{CauseKind, facts};
+use twinscope_tensor::Side;
 
 #[derive(Debug)]
 pub(super) struct Dropout;
@@ -34,8 +35,8 @@ impl Hypothesis for Dropout {
         }
         let candidate = Mask::of(case, case.candidate, case.reference);
         match (candidate, Mask::of(case, case.reference, case.candidate)) {
-            (Ok(mask), _) => Ok(vec![mask.explanation(case, "candidate")]),
-            (Err(_), Ok(mask)) => Ok(vec![mask.explanation(case, "reference")]),
+            (Ok(mask), _) => Ok(vec![mask.explanation(case, Side::Candidate)]),
+            (Err(_), Ok(mask)) => Ok(vec![mask.explanation(case, Side::Reference)]),
             (Err(why), Err(_)) => Err(why.into()),
         }
     }
@@ -127,11 +128,11 @@ impl Mask {
         Ok(Self { p, zeros, usual })
     }
 
-    fn explanation(&self, case: &Case<'_>, side: &'static str) -> Explanation {
+    fn explanation(&self, case: &Case<'_>, side: Side) -> Explanation {
         let p = self.usual.unwrap_or(self.p);
         let factor = 1.0 / (1.0 - self.p);
         let near = Near::of(case);
-        let predicted = if side == "candidate" {
+        let predicted = if side == Side::Candidate {
             let value = |(r, c): (&f64, &f64)| if *c == 0.0 { 0.0 } else { r * factor };
             Predicted::Values(
                 case.reference
@@ -151,14 +152,20 @@ impl Mask {
             }
         };
         Explanation {
-            kind: "dropout",
+            kind: CauseKind::Dropout,
             text: format!(
                 "the {side} has dropout on: {} values are zero and the others are multiplied by {}, as p = {} does",
                 self.zeros,
                 short(factor),
                 short(p)
             ),
-            details: json!({"p": p, "factor": factor, "zeros": self.zeros, "side": side}),
+            details: facts::Dropout {
+                p,
+                factor,
+                zeros: self.zeros,
+                side,
+            }
+            .into(),
             class: Class::Mechanism,
             freedom: 1,
             predicted,
@@ -227,6 +234,7 @@ mod tests {
     };
     use proptest::prelude::*;
     use twinscope_compare::noise::Measures;
+    use twinscope_report::CauseKind;
 
     fn dropped(values: &[f64], p: f64, seed: u64) -> Vec<f64> {
         // The share p of a normal distribution lies below its quantile; ranks need no quantile.
@@ -252,10 +260,13 @@ mod tests {
         let reference = normal(1056, 1);
         let found = examine_pair(&[2, 11, 48], reference.clone(), dropped(&reference, 0.1, 2));
         assert_eq!(proven(&found), Some("dropout"));
-        assert_eq!(found.found[0].explanation.details["p"], 0.1);
+        assert_eq!(found.found[0].explanation.details.json()["p"], 0.1);
         let found = examine_pair(&[2, 11, 48], dropped(&reference, 0.1, 2), reference);
         assert_eq!(proven(&found), Some("dropout"));
-        assert_eq!(found.found[0].explanation.details["side"], "reference");
+        assert_eq!(
+            found.found[0].explanation.details.json()["side"],
+            "reference"
+        );
     }
 
     #[test]
@@ -276,7 +287,7 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "dropout")
+                    .all(|found| found.explanation.kind != CauseKind::Dropout)
             );
         }
     }

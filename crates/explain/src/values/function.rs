@@ -16,8 +16,8 @@ use crate::{
     functions::{Function, softcap},
     measures,
 };
-use serde_json::json;
 use std::sync::Arc;
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct OfOneNumber;
@@ -336,15 +336,20 @@ impl Judge<'_> {
             .map(|(name, _)| format!(", times `{name}`,"))
             .unwrap_or_default();
         Seen::Other(Box::new(Explanation {
-            kind: "function",
+            kind: CauseKind::Function,
             text: format!(
                 "candidate is {} of `{name}`{gate} where the reference has {}",
                 names(&candidate),
                 names(&reference)
             ),
-            details: json!({
-                "candidate": names(&candidate), "reference": names(&reference), "parameter": best.parameter(), "input": name, "times": y.map(|(name, _)| name),
-            }),
+            details: facts::Function::OfInput {
+                candidate: names(&candidate),
+                reference: names(&reference),
+                parameter: best.parameter(),
+                input: name.to_owned(),
+                times: y.map(|(name, _)| name.to_owned()),
+            }
+            .into(),
             class: Class::Mechanism,
             freedom: usize::from(best.parameter().is_some()),
             predicted: Predicted::Values(predicted),
@@ -356,9 +361,15 @@ impl Judge<'_> {
         let found = self.found(self.case.candidate, self.case.reference, None, true);
         let best = found.first().filter(|one| !one.is_identity())?;
         Some(Explanation {
-            kind: "function",
+            kind: CauseKind::Function,
             text: format!("candidate = {} of the reference", names(&found)),
-            details: json!({"candidate": names(&found), "reference": null, "parameter": best.parameter(), "input": null}),
+            details: facts::Function::Alone {
+                candidate: Some(names(&found)),
+                reference: None,
+                parameter: best.parameter(),
+                input: None,
+            }
+            .into(),
             class: Class::Mechanism,
             // Two shares of one whole are one less the other, whatever changed places.
             freedom: usize::from(best.parameter().is_some() || names(&found) == "1 - x"),
@@ -391,12 +402,18 @@ impl Judge<'_> {
             };
         }
         Some(Explanation {
-            kind: "function",
+            kind: CauseKind::Function,
             text: format!(
                 "the candidate lacks a function: the reference is {} of it",
                 names(&found)
             ),
-            details: json!({"candidate": null, "reference": names(&found), "parameter": best.parameter(), "input": null}),
+            details: facts::Function::Alone {
+                candidate: None,
+                reference: Some(names(&found)),
+                parameter: best.parameter(),
+                input: None,
+            }
+            .into(),
             class: Class::Mechanism,
             freedom: usize::from(best.parameter().is_some()),
             predicted: Predicted::Share {
@@ -436,6 +453,7 @@ mod tests {
         Recorded, examine_in, examine_noisy, examine_noisy_in, examine_pair, normal, proven,
     };
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     fn apply(at: usize, values: &[f64]) -> Vec<f64> {
         values.iter().map(|x| (ACTIVATIONS[at].of)(*x)).collect()
@@ -551,7 +569,7 @@ mod tests {
         );
         let found = examine_pair(&[100, 8], capped, x);
         assert_eq!(proven(&found), Some("function"));
-        assert_eq!(found.found[0].explanation.details["parameter"], 30.0);
+        assert_eq!(found.found[0].explanation.details.json()["parameter"], 30.0);
     }
 
     #[test]
@@ -564,7 +582,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "function")
+                .all(|found| found.explanation.kind != CauseKind::Function)
         );
         assert!(
             found
@@ -589,7 +607,7 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "function")
+                    .all(|found| found.explanation.kind != CauseKind::Function)
             );
         }
     }
@@ -601,11 +619,12 @@ mod tests {
             // Without relu6, the last, which is relu where no value is beyond six.
             let x: Vec<f64> = normal(8 * count, seed).iter().map(|x| 3.0 * x).collect();
             let found = examine_in(&run(x.clone(), apply(a, &x), apply(b, &x)), "act").0;
-            let function = found.found.iter().find(|found| found.explanation.kind == "function" && found.score.proven);
+            let function = found.found.iter().find(|found| found.explanation.kind == CauseKind::Function && found.score.proven);
             prop_assert_eq!(function.is_some(), a != b);
             if let Some(function) = function {
-                prop_assert_eq!(function.explanation.details["candidate"].as_str(), Some(ACTIVATIONS[b].name));
-                prop_assert_eq!(function.explanation.details["reference"].as_str(), Some(ACTIVATIONS[a].name));
+                let details = function.explanation.details.json();
+                prop_assert_eq!(details["candidate"].as_str(), Some(ACTIVATIONS[b].name));
+                prop_assert_eq!(details["reference"].as_str(), Some(ACTIVATIONS[a].name));
             }
         }
 

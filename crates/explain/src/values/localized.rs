@@ -10,7 +10,7 @@ use crate::{
     case::Predicted,
     constants::short,
 };
-use serde_json::json;
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct Localized;
@@ -223,14 +223,29 @@ fn explain(case: &Case<'_>, places: &[Place], bad: &[bool]) -> Examined {
     if ahead {
         text.push_str(": what was computed from later positions, as attention whose causal mask is missing or reaches too far");
     }
-    let slices: Vec<serde_json::Value> = places
-        .iter()
-        .map(|place| json!({"axis": place.axis, "indices": place.indices(), "of": place.bad.len()}))
-        .collect();
+    let slices = places.iter().map(|place| facts::Slices {
+        axis: place.axis,
+        indices: place.indices(),
+        of: place.bad.len(),
+    });
+    let found = facts::Localized {
+        slices: slices.collect(),
+        share,
+        elements: size,
+        inside: what,
+    };
     Ok(vec![Explanation {
-        kind: if ahead { "masked" } else { "localized" },
+        kind: if ahead {
+            CauseKind::Masked
+        } else {
+            CauseKind::Localized
+        },
         text,
-        details: json!({"slices": slices, "share": share, "elements": size, "inside": what}),
+        details: if ahead {
+            facts::Masked::AllButLast(found).into()
+        } else {
+            found.into()
+        },
         class: Class::Description,
         freedom: 2 * places.len(),
         predicted: Predicted::Share {
@@ -261,12 +276,18 @@ fn changed_places(case: &Case<'_>, places: &[Place]) -> Option<Explanation> {
         predicted.swap(a, b);
     }
     Some(Explanation {
-        kind: "permuted",
+        kind: CauseKind::Permuted,
         text: format!(
             "indices {first} and {second} of dim {} have changed places",
             place.axis
         ),
-        details: json!({"axis": place.axis, "axes": [place.axis], "pattern": "arbitrary", "swapped": [first, second]}),
+        details: facts::Permuted::Exchanged {
+            axis: place.axis,
+            axes: vec![place.axis],
+            pattern: facts::Pattern::Arbitrary,
+            swapped: [first, second],
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: 2,
         predicted: Predicted::Values(predicted),
@@ -497,6 +518,7 @@ fn ordinal(number: usize) -> String {
 mod tests {
     use crate::testing::{examine_noisy, examine_pair, normal, proven};
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     fn broken(dims: &[usize], wrong: impl Fn(&[usize]) -> bool) -> (Vec<f64>, Vec<f64>) {
         let count = dims.iter().product();
@@ -601,7 +623,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .any(|found| found.explanation.kind == "localized" && found.score.proven),
+                .any(|found| found.explanation.kind == CauseKind::Localized && found.score.proven),
             "{:?}",
             found.attempts
         );
@@ -675,7 +697,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "localized")
+                .all(|found| found.explanation.kind != CauseKind::Localized)
         );
     }
 
@@ -700,7 +722,7 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "localized")
+                    .all(|found| found.explanation.kind != CauseKind::Localized)
             );
         }
     }
@@ -718,10 +740,10 @@ mod tests {
         let place = found
             .found
             .iter()
-            .find(|found| found.explanation.kind == "localized")
+            .find(|found| found.explanation.kind == CauseKind::Localized)
             .expect("it is found");
         assert_eq!(
-            place.explanation.details["slices"][0]["indices"],
+            place.explanation.details.json()["slices"][0]["indices"],
             serde_json::json!([5])
         );
         assert!(
@@ -740,7 +762,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "localized")
+                .all(|found| found.explanation.kind != CauseKind::Localized)
         );
     }
 
@@ -753,8 +775,8 @@ mod tests {
             let (reference, candidate) = broken(&dims, |at| at[axis] == index);
             for found in [examine_pair(&dims, reference.clone(), candidate.clone()), examine_noisy(&dims, reference, candidate)] {
                 proven(&found);
-                let place = found.found.iter().find(|found| found.explanation.kind == "localized").expect("it is found");
-                prop_assert_eq!(place.explanation.details["slices"][0]["indices"].clone(), serde_json::json!([index]));
+                let place = found.found.iter().find(|found| found.explanation.kind == CauseKind::Localized).expect("it is found");
+                prop_assert_eq!(place.explanation.details.json()["slices"][0]["indices"].clone(), serde_json::json!([index]));
             }
         }
     }

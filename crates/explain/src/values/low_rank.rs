@@ -5,7 +5,7 @@ use super::{
     matrix::{Goal, Matrix},
 };
 use crate::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted};
-use serde_json::json;
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct LowRank;
@@ -44,12 +44,17 @@ impl Hypothesis for LowRank {
             let share = 1.0 - glance.left[rank] / glance.left[0];
             let columns = Groups::of(case.dims, &matrix.axes).said();
             return Ok(vec![Explanation {
-                kind: "low_rank",
+                kind: CauseKind::LowRank,
                 text: format!(
                     "the difference is of rank {rank}: {rank} vector{} along {columns}, times one number per row",
                     if rank == 1 { "" } else { "s" }
                 ),
-                details: json!({"rank": rank, "share": share, "axes": matrix.axes}),
+                details: facts::LowRank::Matrix {
+                    rank,
+                    share,
+                    axes: matrix.axes.clone(),
+                }
+                .into(),
                 class: Class::Mechanism,
                 freedom,
                 predicted: Predicted::Values(predicted),
@@ -67,6 +72,7 @@ impl Hypothesis for LowRank {
 mod tests {
     use crate::testing::{examine_noisy, examine_pair, normal, proven};
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     fn added(rows: usize, columns: usize, rank: usize, seed: u64, reference: &[f64]) -> Vec<f64> {
         let (left, right) = (
@@ -95,7 +101,7 @@ mod tests {
                 added(30, 48, rank, 7, &reference),
             );
             assert_eq!(proven(&found), Some("low_rank"));
-            assert_eq!(found.found[0].explanation.details["rank"], rank);
+            assert_eq!(found.found[0].explanation.details.json()["rank"], rank);
         }
     }
 
@@ -116,7 +122,7 @@ mod tests {
         let found = examine_pair(&[2, 4, 12, 8], split(&reference), split(&candidate));
         assert_eq!(proven(&found), Some("low_rank"));
         assert_eq!(
-            found.found[0].explanation.details["axes"],
+            found.found[0].explanation.details.json()["axes"],
             serde_json::json!([1, 3])
         );
     }
@@ -128,10 +134,9 @@ mod tests {
         for candidate in [normal(22 * 48, 2), halved, added(22, 48, 12, 3, &reference)] {
             let found = examine_pair(&[22, 48], reference.clone(), candidate);
             assert!(
-                found
-                    .found
-                    .iter()
-                    .all(|found| found.explanation.kind != "low_rank" || !found.score.proven)
+                found.found.iter().all(
+                    |found| found.explanation.kind != CauseKind::LowRank || !found.score.proven
+                )
             );
         }
         let few = examine_pair(&[3, 48], normal(144, 1), normal(144, 2));
@@ -165,7 +170,7 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "low_rank")
+                    .all(|found| found.explanation.kind != CauseKind::LowRank)
             );
         }
     }

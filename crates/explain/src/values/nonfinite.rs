@@ -4,7 +4,8 @@ use super::{naming::of, sampling::Near};
 use crate::{
     Case, Class, Examined, Explanation, Hypothesis, array::Axis, case::Predicted, constants::short,
 };
-use serde_json::json;
+use twinscope_report::{CauseKind, facts};
+use twinscope_tensor::Side;
 
 #[derive(Debug)]
 pub(super) struct NonFinite;
@@ -77,9 +78,9 @@ impl Hypothesis for NonFinite {
             return Err("both sides are finite in the same places".into());
         }
         let (side, found) = if candidate.count() > 0 {
-            ("candidate", &candidate)
+            (Side::Candidate, &candidate)
         } else {
-            ("reference", &reference)
+            (Side::Reference, &reference)
         };
         if is_mask(&candidate, &reference) {
             return Err("only -inf beside ordinary values: a mask".into());
@@ -89,7 +90,7 @@ impl Hypothesis for NonFinite {
         let proven = differing == 0 && (candidate.count() == 0 || reference.count() == 0);
         let first = index(case.dims, found.first.unwrap_or(0));
         let mut text = format!("the {side} has {}, first at {first:?}", found.said());
-        if let Some(place) = place(case, side == "candidate") {
+        if let Some(place) = place(case, side == Side::Candidate) {
             text.push_str(&format!(", {place}"));
         }
         let overflow = LARGEST
@@ -107,12 +108,18 @@ impl Hypothesis for NonFinite {
             "; the rest differs too"
         });
         Ok(vec![Explanation {
-            kind: "nonfinite",
+            kind: CauseKind::Nonfinite,
             text,
-            details: json!({
-                "side": side, "count": found.count(), "nan": found.nan, "inf": found.plus + found.minus, "first": first,
-                "largest_there": found.largest, "overflow": overflow.is_some(),
-            }),
+            details: facts::Nonfinite {
+                side,
+                count: found.count(),
+                nan: found.nan,
+                inf: found.plus + found.minus,
+                first,
+                largest_there: found.largest,
+                overflow: overflow.is_some(),
+            }
+            .into(),
             class: Class::Mechanism,
             freedom: 0,
             predicted: Predicted::Share { explained, proven },
@@ -182,6 +189,7 @@ fn place(case: &Case<'_>, of_candidate: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use crate::testing::{examine_noisy, examine_pair, normal, proven};
+    use twinscope_report::CauseKind;
 
     #[test]
     fn a_row_of_nan_is_counted_and_placed() {
@@ -216,7 +224,7 @@ mod tests {
             .collect();
         let found = examine_pair(&[10, 10], reference, candidate);
         assert_eq!(proven(&found), Some("nonfinite"));
-        assert_eq!(found.found[0].explanation.details["overflow"], true);
+        assert_eq!(found.found[0].explanation.details.json()["overflow"], true);
     }
 
     #[test]
@@ -257,7 +265,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "nonfinite")
+                .all(|found| found.explanation.kind != CauseKind::Nonfinite)
         );
     }
 }

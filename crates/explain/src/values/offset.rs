@@ -12,7 +12,7 @@ use crate::{
     Case, Class, Examined, Explanation, Hypothesis, array::energy, case::Predicted,
     constants::short,
 };
-use serde_json::json;
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct Offset;
@@ -68,7 +68,11 @@ fn constant(case: &Case<'_>) -> Option<Explanation> {
     let positions = are_positions(case);
     Some(Explanation {
         // Where positions are counted from is where the tokens are, not what was added to them.
-        kind: if positions { "shifted" } else { "offset" },
+        kind: if positions {
+            CauseKind::Shifted
+        } else {
+            CauseKind::Offset
+        },
         text: match positions {
             true => format!(
                 "candidate = reference {}: positions are counted from another number",
@@ -76,7 +80,15 @@ fn constant(case: &Case<'_>) -> Option<Explanation> {
             ),
             false => format!("candidate = reference {}", signed(amount)),
         },
-        details: json!({"axis": positions.then(|| case.dims.len() - 1), "amount": amount}),
+        details: if positions {
+            facts::Shifted::Counted {
+                axis: Some(case.dims.len() - 1),
+                amount,
+            }
+            .into()
+        } else {
+            facts::Offset::Constant { axis: None, amount }.into()
+        },
         class: Class::Mechanism,
         freedom: 1,
         predicted: Predicted::Values(case.reference.iter().map(|r| r + amount).collect()),
@@ -166,17 +178,28 @@ fn vector(case: &Case<'_>, groups: &Groups) -> Option<Explanation> {
         ),
     };
     let axes = groups.kept();
+    // A recorded vector with a whole multiple leaves nothing to fit.
+    let freedom = if source.is_some() { 0 } else { groups.count };
+    let added = facts::AddedVector {
+        axis: axes.last().copied(),
+        axes: axes.to_vec(),
+        norm,
+        changed,
+        rank: (!channels).then_some(1),
+        multiple: source.as_ref().map(|source| source.multiple),
+        tensor: source.map(|source| source.name),
+    };
+    let (kind, details) = if channels {
+        (CauseKind::Offset, facts::Offset::Vector(added).into())
+    } else {
+        (CauseKind::LowRank, facts::LowRank::Vector(added).into())
+    };
     Some(Explanation {
-        kind: if channels { "offset" } else { "low_rank" },
+        kind,
         text,
-        details: json!({
-            "axis": axes.last(), "axes": axes, "norm": norm, "changed": changed,
-            "rank": if channels { None } else { Some(1) },
-            "tensor": source.as_ref().map(|source| &source.name), "multiple": source.as_ref().map(|source| source.multiple),
-        }),
+        details,
         class: Class::Mechanism,
-        // A recorded vector with a whole multiple leaves nothing to fit.
-        freedom: if source.is_some() { 0 } else { groups.count },
+        freedom,
         predicted: Predicted::Values(predicted),
     })
 }
@@ -235,6 +258,7 @@ fn recorded(case: &Case<'_>, vector: &[f64]) -> Option<Source> {
 mod tests {
     use crate::testing::{Recorded, examine_in, examine_noisy, examine_pair, normal, proven};
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     fn added(dims: &[usize], axis: usize, vector: &[f64], reference: &[f64]) -> Vec<f64> {
         let inside: usize = dims[axis + 1..].iter().product();
@@ -251,7 +275,7 @@ mod tests {
         let candidate = added(&dims, 2, &normal(48, 2), &reference);
         let found = examine_pair(&dims, reference, candidate);
         assert_eq!(proven(&found), Some("offset"));
-        assert_eq!(found.found[0].explanation.details["axis"], 2);
+        assert_eq!(found.found[0].explanation.details.json()["axis"], 2);
     }
 
     #[test]
@@ -265,7 +289,7 @@ mod tests {
         let found = examine_noisy(&dims, reference, candidate);
         assert_eq!(proven(&found), Some("offset"));
         assert_eq!(
-            found.found[0].explanation.details["axes"],
+            found.found[0].explanation.details.json()["axes"],
             serde_json::json!([1, 3])
         );
     }
@@ -297,9 +321,9 @@ mod tests {
         let best = &found.found[0].explanation;
         assert_eq!(
             (
-                best.kind,
-                best.details["tensor"].as_str(),
-                best.details["multiple"].as_f64()
+                best.kind.name(),
+                best.details.json()["tensor"].as_str(),
+                best.details.json()["multiple"].as_f64()
             ),
             ("offset", Some("q.bias"), Some(2.0))
         );
@@ -339,7 +363,7 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "offset" || !found.score.proven),
+                    .all(|found| found.explanation.kind != CauseKind::Offset || !found.score.proven),
                 "{dims:?}"
             );
         }
@@ -354,7 +378,7 @@ mod tests {
             added(&dims, 1, &normal(12, 2), &reference),
         );
         assert_eq!(proven(&found), Some("offset"));
-        assert_eq!(found.found[0].explanation.details["axis"], 1);
+        assert_eq!(found.found[0].explanation.details.json()["axis"], 1);
     }
 
     proptest! {

@@ -8,9 +8,9 @@ use super::{
     sampling::{Near, spread},
 };
 use crate::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted};
-use serde_json::json;
 use std::borrow::Cow;
 use twinscope_compare::noise::unit_roundoff;
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct Quantized;
@@ -109,14 +109,20 @@ fn quantized(
         Kind::Table => ("nf4".to_owned(), Some(4.0)),
     };
     Ok(Explanation {
-        kind: "quantized",
+        kind: CauseKind::Quantized,
         text: format!(
             "candidate = reference quantised to {format}, {}",
             blocks.said
         ),
-        details: json!({
-            "bits": bits, "format": format, "block": blocks.size, "axis": blocks.axis, "zero_is_a_level": zero, "blocks": blocks.count,
-        }),
+        details: facts::Quantized::Levels {
+            bits,
+            format,
+            block: blocks.size,
+            axis: blocks.axis,
+            zero_is_a_level: zero,
+            blocks: blocks.count,
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: blocks.count,
         predicted: Predicted::Share {
@@ -258,6 +264,7 @@ mod tests {
     use super::super::grid::CODES;
     use crate::testing::{examine_pair, examine_pair_bf16, normal, proven};
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     /// Symmetric, from the largest value; or from the smallest to the largest.
     fn quantise(values: &[f64], block: usize, bits: u32, symmetric: bool) -> Vec<f64> {
@@ -330,10 +337,10 @@ mod tests {
             );
             assert_eq!(proven(&found), Some("quantized"), "{grid:?}");
             assert_eq!(
-                found.found[0].explanation.details["format"],
+                found.found[0].explanation.details.json()["format"],
                 format!("{} with a scale", grid.name)
             );
-            assert_eq!(found.found[0].explanation.details["block"], 32);
+            assert_eq!(found.found[0].explanation.details.json()["block"], 32);
         }
     }
 
@@ -350,7 +357,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .any(|found| found.explanation.kind == "quantized" && found.score.proven)
+                .any(|found| found.explanation.kind == CauseKind::Quantized && found.score.proven)
         );
     }
 
@@ -367,7 +374,8 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "quantized" || !found.score.proven)
+                    .all(|found| found.explanation.kind != CauseKind::Quantized
+                        || !found.score.proven)
             );
         }
     }
@@ -382,7 +390,7 @@ mod tests {
                 quantise(&reference, 16, 4, false),
             );
             assert_eq!(proven(&found), Some("quantized"), "seed {seed}");
-            assert_eq!(found.found[0].explanation.details["block"], 16);
+            assert_eq!(found.found[0].explanation.details.json()["block"], 16);
         }
     }
 
@@ -394,10 +402,10 @@ mod tests {
             let reference: Vec<f64> = normal(rows * parts * block, seed).iter().map(|r| r + 0.7).collect();
             let candidate = quantise(&reference, block, bits, symmetric);
             let found = examine_pair(&[rows, parts * block], reference, candidate);
-            let best = found.found.iter().find(|found| found.explanation.kind == "quantized").expect("it is found");
+            let best = found.found.iter().find(|found| found.explanation.kind == CauseKind::Quantized).expect("it is found");
             prop_assert!(best.score.proven);
-            prop_assert_eq!(best.explanation.details["block"].as_u64(), Some(block as u64));
-            let said = best.explanation.details["bits"].as_f64().unwrap();
+            prop_assert_eq!(best.explanation.details.json()["block"].as_u64(), Some(block as u64));
+            let said = best.explanation.details.json()["bits"].as_f64().unwrap();
             prop_assert!(said <= f64::from(bits) && (symmetric || said == f64::from(bits)), "{said} of {bits}");
         }
 
@@ -405,7 +413,7 @@ mod tests {
         fn unrelated_values_have_no_levels(rows in 2usize..12, columns in 8usize..70, seed in 0u64..1000) {
             let count = rows * columns;
             let found = examine_pair(&[rows, columns], normal(count, seed), normal(count, seed + 5));
-            prop_assert!(found.found.iter().all(|found| found.explanation.kind != "quantized"));
+            prop_assert!(found.found.iter().all(|found| found.explanation.kind != CauseKind::Quantized));
         }
     }
 }

@@ -9,7 +9,11 @@ use super::{
     sampling::{Near, sample},
 };
 use crate::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, measures};
-use serde_json::json;
+use twinscope_report::{
+    CauseKind,
+    facts::{self, RoundedHow},
+};
+use twinscope_tensor::Side;
 
 #[derive(Debug)]
 pub(super) struct Rounded;
@@ -30,10 +34,10 @@ impl Hypothesis for Rounded {
 
     fn examine(&self, case: &Case<'_>) -> Examined {
         if let Some(grid) = lies_on(case, case.candidate, case.reference) {
-            return explain(case, grid, "candidate");
+            return explain(case, grid, Side::Candidate);
         }
         match lies_on(case, case.reference, case.candidate) {
-            Some(grid) => explain(case, grid, "reference"),
+            Some(grid) => explain(case, grid, Side::Reference),
             None => Err("neither side lies on a coarser dtype's grid".into()),
         }
     }
@@ -104,8 +108,8 @@ fn by_many_bits(case: &Case<'_>, grid: Grid, values: usize) -> bool {
         .is_some_and(|unit| values as f64 * (unit / finest).log2() >= LEAST_BITS)
 }
 
-fn explain(case: &Case<'_>, grid: Grid, side: &'static str) -> Examined {
-    let (rounded, exact) = if side == "candidate" {
+fn explain(case: &Case<'_>, grid: Grid, side: Side) -> Examined {
+    let (rounded, exact) = if side == Side::Candidate {
         (case.candidate, case.reference)
     } else {
         (case.reference, case.candidate)
@@ -145,11 +149,17 @@ fn explain(case: &Case<'_>, grid: Grid, side: &'static str) -> Examined {
     if whole == 0.0 {
         return Err("nothing differs but what is not finite".into());
     }
-    let capture = side == "reference" && how != How::Computed;
+    let capture = side == Side::Reference && how != How::Computed;
     Ok(vec![Explanation {
-        kind: "rounded",
+        kind: CauseKind::Rounded,
         text: how.said(side, grid.name),
-        details: json!({"dtype": grid.name, "side": side, "how": how.name(), "bit_equal": share_equal}),
+        details: facts::Rounded::Grid {
+            dtype: grid.name.to_owned(),
+            side,
+            how: how.fact(),
+            bit_equal: share_equal,
+        }
+        .into(),
         class: if capture {
             Class::Capture
         } else {
@@ -183,20 +193,16 @@ enum How {
 }
 
 impl How {
-    fn name(self) -> &'static str {
+    fn fact(self) -> RoundedHow {
         match self {
-            Self::Rounded => "rounded",
-            Self::Truncated => "truncated",
-            Self::Computed => "computed",
+            Self::Rounded => RoundedHow::Rounded,
+            Self::Truncated => RoundedHow::Truncated,
+            Self::Computed => RoundedHow::Computed,
         }
     }
 
-    fn said(self, side: &str, dtype: &str) -> String {
-        let other = if side == "candidate" {
-            "reference"
-        } else {
-            "candidate"
-        };
+    fn said(self, side: Side, dtype: &str) -> String {
+        let other = side.other();
         match self {
             Self::Rounded => format!(
                 "{side} = {other} rounded to {dtype}: every value of the {side} lies on its grid"
@@ -220,6 +226,7 @@ mod tests {
         Recorded, examine_pair, examine_pair_bf16, normal, proven, report_each_side,
     };
     use twinscope_compare::verdict::Verdict;
+    use twinscope_report::CauseKind;
     use twinscope_tensor::DType;
 
     #[test]
@@ -266,7 +273,7 @@ mod tests {
         assert_eq!(proven(&found), Some("rounded"));
         let best = &found.found[0].explanation;
         assert_eq!(
-            (best.details["side"].as_str(), best.class),
+            (best.details.json()["side"].as_str(), best.class),
             (Some("reference"), crate::Class::Capture)
         );
     }
@@ -282,8 +289,8 @@ mod tests {
             .collect();
         let found = examine_pair(&[10, 48], reference, candidate);
         assert_eq!(proven(&found), Some("rounded"));
-        assert_eq!(found.found[0].explanation.details["how"], "computed");
-        assert_eq!(found.found[0].explanation.details["dtype"], "f16");
+        assert_eq!(found.found[0].explanation.details.json()["how"], "computed");
+        assert_eq!(found.found[0].explanation.details.json()["dtype"], "f16");
     }
 
     #[test]
@@ -296,7 +303,10 @@ mod tests {
             reference.iter().map(cut).collect(),
         );
         assert_eq!(proven(&found), Some("rounded"));
-        assert_eq!(found.found[0].explanation.details["how"], "truncated");
+        assert_eq!(
+            found.found[0].explanation.details.json()["how"],
+            "truncated"
+        );
     }
 
     #[test]
@@ -311,7 +321,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "rounded")
+                .all(|found| found.explanation.kind != CauseKind::Rounded)
         );
     }
 
@@ -327,7 +337,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "rounded")
+                .all(|found| found.explanation.kind != CauseKind::Rounded)
         );
         let whole = reference.iter().map(|r| r.round()).collect();
         assert_eq!(
@@ -349,7 +359,7 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "rounded")
+                    .all(|found| found.explanation.kind != CauseKind::Rounded)
             );
         }
     }
@@ -363,7 +373,7 @@ mod tests {
             let found = examine_pair(&[count], reference, candidate);
             prop_assert_eq!(proven(&found), Some("rounded"));
             // The variants of fp8 differ only at their ends.
-            let dtype = found.found[0].explanation.details["dtype"].as_str().unwrap().to_owned();
+            let dtype = found.found[0].explanation.details.json()["dtype"].as_str().unwrap().to_owned();
             prop_assert_eq!(dtype.trim_end_matches("uz").trim_end_matches("fn"), GRIDS[which].name.trim_end_matches("uz").trim_end_matches("fn"));
         }
     }

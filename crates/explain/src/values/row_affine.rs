@@ -8,7 +8,7 @@ use super::{
     matrix::{Goal, Matrix},
 };
 use crate::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted};
-use serde_json::json;
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct RowAffine;
@@ -43,11 +43,14 @@ impl Hypothesis for RowAffine {
             };
             let columns = Groups::of(case.dims, &matrix.axes).said();
             let explanation = |vectors: &str, freedom: usize, predicted: Vec<f64>| Explanation {
-                kind: "row_affine",
+                kind: CauseKind::RowAffine,
                 text: format!(
                     "candidate = reference x a factor per row + a multiple per row of {vectors} along {columns}, as LayerNorm for RMSNorm would"
                 ),
-                details: json!({"axes": matrix.axes}),
+                details: facts::RowAffine::Fitted {
+                    axes: matrix.axes.clone(),
+                }
+                .into(),
                 class: Class::Mechanism,
                 freedom,
                 predicted: Predicted::Values(predicted),
@@ -70,6 +73,7 @@ impl Hypothesis for RowAffine {
 mod tests {
     use crate::testing::{examine_noisy, examine_pair, normal, proven};
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     fn norms(rows: usize, columns: usize, seed: u64) -> (Vec<f64>, Vec<f64>) {
         let weight: Vec<f64> = normal(columns, seed + 1)
@@ -135,7 +139,8 @@ mod tests {
                 found
                     .found
                     .iter()
-                    .all(|found| found.explanation.kind != "row_affine" || !found.score.proven)
+                    .all(|found| found.explanation.kind != CauseKind::RowAffine
+                        || !found.score.proven)
             );
         }
     }

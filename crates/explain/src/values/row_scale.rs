@@ -9,7 +9,8 @@ use super::{
     naming::of,
 };
 use crate::{Case, Class, Examined, Explanation, Hypothesis, case::Predicted, constants::short};
-use serde_json::json;
+use twinscope_report::{CauseKind, facts};
+use twinscope_tensor::Side;
 
 #[derive(Debug)]
 pub(super) struct RowScale;
@@ -81,8 +82,8 @@ fn shares(case: &Case<'_>) -> Option<Explanation> {
     let whole = [&reference, &candidate].map(|sums| sums.iter().all(near_one));
     // All of one side, and clearly not those of the other.
     let lacking = match whole {
-        [true, false] => "the candidate's",
-        [false, true] => "the reference's",
+        [true, false] => Side::Candidate,
+        [false, true] => Side::Reference,
         _ => return None,
     };
     if reference.iter().any(|sum| *sum <= 0.0) {
@@ -105,13 +106,18 @@ fn shares(case: &Case<'_>) -> Option<Explanation> {
         other.iter().copied().fold(0.0, f64::max),
     );
     Some(Explanation {
-        kind: "row_scale",
+        kind: CauseKind::RowScale,
         text: format!(
-            "candidate = reference x one factor per row: the rows sum to 1, but {lacking} to {} to {}: weights of what was chosen are not made to sum to 1",
+            "candidate = reference x one factor per row: the rows sum to 1, but the {lacking}'s to {} to {}: weights of what was chosen are not made to sum to 1",
             short(least),
             short(most)
         ),
-        details: json!({"axes": (0..case.dims.len() - 1).collect::<Vec<_>>(), "sums": [least, most], "not_renormalised": lacking}),
+        details: facts::RowScale::Sums {
+            axes: (0..case.dims.len() - 1).collect(),
+            sums: [least, most],
+            not_renormalised: lacking.into(),
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: 1,
         predicted: Predicted::Values(predicted),
@@ -275,13 +281,18 @@ fn around(case: &Case<'_>) -> Option<Explanation> {
         return None;
     }
     Some(Explanation {
-        kind: "row_scale",
+        kind: CauseKind::RowScale,
         text: format!(
             "candidate - b = (reference - b) x one factor per row ({} to {}), with one vector b: another epsilon in a norm that has a bias",
             short(least),
             short(most)
         ),
-        details: json!({"axes": (0..case.dims.len() - 1).collect::<Vec<_>>(), "factors": [least, most], "around_a_vector": true}),
+        details: facts::RowScale::AroundVector {
+            axes: (0..case.dims.len() - 1).collect(),
+            factors: [least, most],
+            around_a_vector: true,
+        }
+        .into(),
         class: Class::Mechanism,
         freedom,
         predicted: Predicted::Values(predicted),
@@ -341,13 +352,17 @@ fn of_maps(case: &Case<'_>) -> Option<Explanation> {
         return None;
     }
     Some(Explanation {
-        kind: "row_scale",
+        kind: CauseKind::RowScale,
         text: format!(
             "candidate = reference x a factor per map ({} to {}) + a number per map: a norm over groups of maps with another epsilon or other statistics",
             short(least),
             short(most)
         ),
-        details: json!({"axes": [0, 1], "factors": [least, most]}),
+        details: facts::RowScale::Maps {
+            axes: vec![0, 1],
+            factors: [least, most],
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: 2 * rows,
         predicted: Predicted::Values(predicted),
@@ -372,17 +387,22 @@ fn explanation(case: &Case<'_>, fit: &Factors) -> Explanation {
         None => String::new(),
     };
     Explanation {
-        kind: "row_scale",
+        kind: CauseKind::RowScale,
         text: format!(
             "candidate = reference x one factor per row ({said}, {} to {}){meaning}",
             short(range[0]),
             short(range[2])
         ),
-        details: json!({
-            "axes": axes, "factors": range, "changed": fit.changed,
-            "epsilons": epsilons.as_ref().map(|found| [found.reference, found.candidate]),
-            "input": epsilons.as_ref().map(|found| &found.input),
-        }),
+        details: facts::RowScale::Factors {
+            axes: axes.to_vec(),
+            factors: range,
+            changed: fit.changed,
+            epsilons: epsilons
+                .as_ref()
+                .map(|found| [found.reference, found.candidate]),
+            input: epsilons.map(|found| found.input),
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: fit.groups.count,
         predicted: Predicted::Values(fit.predicted(case)),
@@ -493,6 +513,7 @@ mod tests {
     use crate::array::energy;
     use crate::testing::{Recorded, examine_in, examine_noisy, examine_pair, normal, proven};
     use proptest::prelude::*;
+    use twinscope_report::CauseKind;
 
     fn norm(row: &[f64], epsilon: f64) -> Vec<f64> {
         row.iter()
@@ -529,9 +550,9 @@ mod tests {
         ];
         let best = &examine_in(&run, "norm").0.found[0];
         assert!(best.score.proven);
-        assert_eq!(best.explanation.kind, "row_scale");
+        assert_eq!(best.explanation.kind.name(), "row_scale");
         assert_eq!(
-            best.explanation.details["epsilons"],
+            best.explanation.details.json()["epsilons"],
             serde_json::json!([1e-6, 1e-5])
         );
         assert!(
@@ -679,7 +700,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "row_scale")
+                .all(|found| found.explanation.kind != CauseKind::RowScale)
         );
     }
 

@@ -11,6 +11,7 @@ use crate::{
     constants::{Named, said, short},
 };
 use twinscope_compare::noise::unit_roundoff;
+use twinscope_report::{CauseKind, facts};
 
 #[derive(Debug)]
 pub(super) struct Scale;
@@ -87,9 +88,18 @@ fn explanation(case: &Case<'_>, Fit { factor, error, of }: Fit) -> Explanation {
         text.push_str(&format!(", in {:.1} % of the values", 100.0 * share));
     }
     Explanation {
-        kind: if negated { "negated" } else { "scale" },
+        kind: if negated {
+            CauseKind::Negated
+        } else {
+            CauseKind::Scale
+        },
         text,
-        details: serde_json::json!({"factor": factor, "constant": named.map(|Named { name, .. }| name), "share": of}),
+        details: facts::Scale::Factor {
+            factor,
+            constant: named.map(|Named { name, .. }| name),
+            share: of,
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: 1,
         predicted: Predicted::Values(case.reference.iter().map(|r| r * factor).collect()),
@@ -129,14 +139,20 @@ fn affine(case: &Case<'_>) -> Option<Explanation> {
     let size = (whole / case.reference.len() as f64).sqrt();
     let both = (factor - 1.0).abs() > 2.0 * case.noise[0] && number.abs() > 0.05 * size;
     (both && left <= LEFT * whole).then(|| Explanation {
-        kind: "scale",
+        kind: CauseKind::Scale,
         text: format!(
             "candidate = reference x {} {} {}: normalised otherwise, or not",
             short(factor),
             if number < 0.0 { "-" } else { "+" },
             short(number.abs())
         ),
-        details: serde_json::json!({"factor": factor, "offset": number, "constant": null, "share": null}),
+        details: facts::Scale::WithOffset {
+            factor,
+            offset: number,
+            constant: None,
+            share: None,
+        }
+        .into(),
         class: Class::Mechanism,
         freedom: 2,
         predicted: Predicted::Values(predicted),
@@ -217,6 +233,7 @@ const LEAST_VALUES: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use twinscope_report::CauseKind;
     #[test]
     fn an_image_that_is_normalised_otherwise_is_a_factor_and_a_number() {
         let reference = normal(2 * 3 * 64, 1);
@@ -225,7 +242,7 @@ mod tests {
             let found = examine_pair(dims, reference.clone(), candidate.clone());
             assert_eq!(proven(&found), Some("scale"));
             assert!(
-                (found.found[0].explanation.details["offset"]
+                (found.found[0].explanation.details.json()["offset"]
                     .as_f64()
                     .unwrap()
                     - 1.0)
@@ -303,7 +320,7 @@ mod tests {
         let scale = found
             .attempts
             .iter()
-            .find(|attempt| attempt.kind == Some("scale"))
+            .find(|attempt| attempt.kind == Some(CauseKind::Scale))
             .unwrap();
         assert!(
             scale
@@ -322,7 +339,7 @@ mod tests {
             found
                 .found
                 .iter()
-                .all(|found| found.explanation.kind != "scale" || !found.score.proven)
+                .all(|found| found.explanation.kind != CauseKind::Scale || !found.score.proven)
         );
     }
 

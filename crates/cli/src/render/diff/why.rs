@@ -4,6 +4,7 @@ use super::{Colour, Paint};
 use crate::render::{explain::share, human};
 use std::io::Write;
 use twinscope_compare::{Report, Verdict, report::PairReport};
+use twinscope_report::CauseKind;
 
 /// Faults listed before the rest is only counted.
 const SHOWN: usize = 8;
@@ -70,8 +71,8 @@ fn alike(a: &PairReport, b: &PairReport) -> bool {
     let known = |pair: &PairReport| {
         pair.causes
             .first()
-            .filter(|cause| cause.kind != "unknown")
-            .map(|cause| (cause.kind, cause.text.clone()))
+            .filter(|cause| cause.kind != CauseKind::Unknown)
+            .map(|cause| (cause.kind.clone(), cause.text.clone()))
     };
     known(a).is_some() && known(a) == known(b)
 }
@@ -90,7 +91,7 @@ fn said(pair: &PairReport, before: &str, paint: Paint, out: &mut dyn Write) -> a
         human::safe(&cause.text),
         share(cause.explained)
     );
-    let colour = if cause.kind == "unknown" {
+    let colour = if cause.kind == CauseKind::Unknown {
         Colour::Doubtful
     } else {
         Colour::Bad

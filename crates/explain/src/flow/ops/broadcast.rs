@@ -271,6 +271,6 @@ mod tests {
             (report.pairs[2].verdict, report.pairs[2].origin),
             (Verdict::Diverged, Some(Origin::Own))
         );
-        assert_eq!(report.pairs[2].causes[0].kind, "missing_term");
+        assert_eq!(report.pairs[2].causes[0].kind.name(), "missing_term");
     }
 }

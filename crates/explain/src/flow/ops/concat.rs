@@ -261,7 +261,7 @@ mod tests {
             (Verdict::Diverged, Some(Origin::Own))
         );
         assert!(
-            ["shifted", "permuted"].contains(&report.pairs[2].causes[0].kind),
+            ["shifted", "permuted"].contains(&report.pairs[2].causes[0].kind.name()),
             "{:?}",
             report.pairs[2].causes
         );

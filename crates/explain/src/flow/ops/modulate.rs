@@ -366,10 +366,13 @@ mod tests {
         report_as(DType::F32, &run)
     }
 
-    fn last(report: &Report) -> (Option<Origin>, Option<&'static str>) {
+    fn last(report: &Report) -> (Option<Origin>, Option<&str>) {
         let pair = report.pairs.last().unwrap();
         println!("{:?}", pair.causes);
-        (pair.origin, pair.causes.first().map(|cause| cause.kind))
+        (
+            pair.origin,
+            pair.causes.first().map(|cause| cause.kind.name()),
+        )
     }
 
     #[test]

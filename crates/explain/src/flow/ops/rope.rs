@@ -438,7 +438,10 @@ mod tests {
     fn another_base_behind_a_wrong_projection_is_a_second_fault() {
         let report = report(500_000.0);
         assert_eq!(
-            (report.pairs[1].origin, report.pairs[1].causes[0].kind),
+            (
+                report.pairs[1].origin,
+                report.pairs[1].causes[0].kind.name()
+            ),
             (Some(Origin::Own), "rotated")
         );
     }

@@ -250,7 +250,10 @@ mod tests {
     fn another_temperature_is_a_scale_of_the_logits() {
         let report = report(0.5);
         assert_eq!(
-            (report.pairs[1].origin, report.pairs[1].causes[0].kind),
+            (
+                report.pairs[1].origin,
+                report.pairs[1].causes[0].kind.name()
+            ),
             (Some(Origin::Own), "softmax_scale")
         );
     }

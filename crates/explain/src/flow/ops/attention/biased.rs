@@ -570,13 +570,13 @@ mod tests {
         }
     }
 
-    fn last(report: &Report) -> (Verdict, Option<Origin>, Option<&'static str>) {
+    fn last(report: &Report) -> (Verdict, Option<Origin>, Option<&str>) {
         let pair = report.pairs.last().unwrap();
         println!("{:?}", pair.causes);
         (
             pair.verdict,
             pair.origin,
-            pair.causes.first().map(|cause| cause.kind),
+            pair.causes.first().map(|cause| cause.kind.name()),
         )
     }
 

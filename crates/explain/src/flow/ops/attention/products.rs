@@ -333,7 +333,10 @@ mod tests {
             ("function", report(|x| 5.0 * (x / 5.0).tanh())),
         ] {
             assert_eq!(
-                (report.pairs[2].origin, report.pairs[2].causes[0].kind),
+                (
+                    report.pairs[2].origin,
+                    report.pairs[2].causes[0].kind.name()
+                ),
                 (Some(Origin::Own), kind)
             );
         }
