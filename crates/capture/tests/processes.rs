@@ -294,7 +294,7 @@ fn four_processes_end_as_one_source_that_equals_one_process() {
     for pair in &report.pairs {
         assert_eq!(pair.candidate.len(), 4, "{}", pair.name);
         assert_eq!(
-            pair.verdict,
+            pair.verdict(),
             twinscope_compare::Verdict::Identical,
             "{}",
             pair.name

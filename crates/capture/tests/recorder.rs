@@ -113,7 +113,7 @@ fn the_same_model_recorded_twice_is_identical() {
     assert_eq!(report.pairs.len(), 5);
     for pair in &report.pairs {
         assert_eq!(
-            pair.verdict,
+            pair.verdict(),
             twinscope_compare::Verdict::Identical,
             "{}",
             pair.name

@@ -10,7 +10,7 @@ use crate::{
     report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport, Unmeasured},
     settings::Settings,
     side::Side,
-    verdict::{Facts, Judge, Verdict},
+    verdict::{Facts, Judge, Judgement},
     work::{Outcome, Part},
 };
 use std::collections::HashMap;
@@ -115,9 +115,7 @@ pub fn gather(
             shape: part.shape,
             dtypes,
             judged_by: precision::judged_by(dtypes, part.digits, report.computed_in),
-            verdict: Verdict::Incomparable,
-            agrees_at: None,
-            origin: None,
+            judgement: Judgement::not_compared(),
             totals: None,
             causes: Vec::new(),
             noise: [0.0; 4],
@@ -152,7 +150,7 @@ pub fn gather(
                 };
                 judged.noise = judge.noise(&facts);
                 judged.measures = measures;
-                (judged.verdict, judged.origin) = judge.judge(&facts);
+                judged.judgement = judge.judge(&facts);
                 judged.totals = Some(*totals);
             }
             Outcome::Incomparable(reason) => lacks(Unmeasured::Shapes, reason),

@@ -4,6 +4,7 @@
 //! command line, the server, the demo and the tests all go through here.
 
 use crate::{
+    evidence::{Explain, Investigation},
     facts,
     noise::Measures,
     pairing::PairError,
@@ -12,6 +13,8 @@ use crate::{
     report::Report,
     settings::Settings,
     side::Side,
+    upstream::{self, Level},
+    verdict,
     work::{self, Outcome, Part, Watch},
 };
 use std::{
@@ -246,7 +249,8 @@ impl Job {
         let wanted = self.settings.causes && !plan.alone && !report.partial;
         if let Some(explain) = explain.filter(|_| wanted) {
             self.enter(Phase::Explaining);
-            explain.explain(plan, &reference, &candidate, &mut report);
+            let investigation = explain.investigate(plan, &reference, &candidate, &report.pairs);
+            judge_with(&*investigation, &mut report);
             if self.stopped() {
                 // The causes of some pairs are missing, and with them what is own and what is harmless.
                 report = self.gathered(planned, &reference, &candidate, sources.noise.is_some());
@@ -377,10 +381,25 @@ impl Job {
     }
 }
 
-/// Computes causes from the values of several pairs. `compare` never names the crate that does.
-pub trait Explain: Sync {
-    /// Adds causes, what was inherited and what is harmless to a merged report.
-    fn explain(&self, plan: &Plan, reference: &Side<'_>, candidate: &Side<'_>, report: &mut Report);
+/// How many divergences of one report are explained: the first ones are where to look, and `explain` takes any.
+const MOST_EXPLAINED: usize = 16;
+
+/// Judges pairs again with what `investigation` found out, adds the causes of what began by itself, and forgives what is undone later.
+fn judge_with(investigation: &dyn Investigation, report: &mut Report) {
+    let evidence = investigation.evidence();
+    let judged = verdict::settle(&report.pairs, evidence);
+    let levels: Vec<Level> = report.pairs.iter().map(Level::of).collect();
+    for (pair, judgement) in report.pairs.iter_mut().zip(judged) {
+        pair.judgement = judgement;
+    }
+    for at in report.divergences().into_iter().take(MOST_EXPLAINED) {
+        let given = upstream::given(&levels, at, |at| evidence[at].made_by.is_some());
+        report.pairs[at].causes = investigation.causes(at, given);
+    }
+    let causes = |at: usize| investigation.causes(at, None);
+    for (at, judgement) in verdict::forgive(&report.pairs, evidence, &causes) {
+        report.pairs[at].judgement = judgement;
+    }
 }
 
 /// Compares two sources in this process.
@@ -475,7 +494,7 @@ mod tests {
         let reached = report
             .pairs
             .iter()
-            .filter(|pair| pair.verdict == Verdict::Identical)
+            .filter(|pair| pair.verdict() == Verdict::Identical)
             .count();
         let stopped = report
             .pairs
@@ -533,7 +552,7 @@ mod tests {
             .find(|pair| pair.name == "lost")
             .unwrap();
         assert_eq!(
-            (lost.verdict, lost.unmeasured),
+            (lost.verdict(), lost.unmeasured),
             (Verdict::Incomparable, Some(Unmeasured::Unreadable))
         );
         assert_eq!(

@@ -5,6 +5,7 @@
 //! repeatable), *merge* (fixed order). `diff` runs them in one process; nothing in them needs that.
 
 pub mod alone;
+pub mod evidence;
 pub mod facts;
 pub mod job;
 pub mod layout;
@@ -17,6 +18,7 @@ mod precision;
 pub mod report;
 pub mod settings;
 pub mod side;
+pub mod upstream;
 pub mod verdict;
 pub mod work;
 

@@ -4,7 +4,7 @@ use crate::{
     layout::Layout,
     noise::Measures,
     settings::Rule,
-    verdict::{Origin, Verdict},
+    verdict::{self, Judgement, Origin, Verdict},
 };
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 use twinscope_measure::{SideTotals, Totals, Worst};
@@ -24,9 +24,7 @@ pub struct PairReport {
     pub dtypes: [DType; 2],
     /// Those that its values were rounded to, by which it is judged.
     pub judged_by: [DType; 2],
-    pub verdict: Verdict,
-    pub agrees_at: Option<String>,
-    pub origin: Option<Origin>,
+    pub judgement: Judgement,
     pub totals: Option<Totals>,
     pub causes: Vec<Cause>,
     /// What rounding can do here, by the four measures of [`crate::noise`]; 0 where everything must be equal.
@@ -38,6 +36,20 @@ pub struct PairReport {
     /// What kept it from being measured, and the same in words.
     pub unmeasured: Option<Unmeasured>,
     pub reason: Option<String>,
+}
+
+impl PairReport {
+    pub fn verdict(&self) -> Verdict {
+        self.judgement.verdict()
+    }
+
+    pub fn origin(&self) -> Option<Origin> {
+        self.judgement.origin()
+    }
+
+    pub fn agrees_at(&self) -> Option<&str> {
+        self.judgement.agrees_at()
+    }
 }
 
 /// What kept a pair from being measured.
@@ -97,27 +109,16 @@ pub struct Report {
 }
 
 impl Report {
-    /// `agree` when every pair does; `diverged` when any pair is; `incomparable` when neither can be said.
     pub fn verdict(&self) -> Overall {
-        let any = |verdict: Verdict| self.pairs.iter().any(|pair| pair.verdict == verdict);
-        if any(Verdict::Diverged) {
-            Overall::Diverged
-        } else if self.pairs.is_empty() || any(Verdict::Incomparable) {
-            Overall::Incomparable
-        } else {
-            Overall::Agree
-        }
+        verdict::overall(self.pairs.iter().map(|pair| &pair.judgement))
     }
 
     /// The pairs that diverged by themselves, in order.
     pub fn divergences(&self) -> Vec<usize> {
-        let own = |pair: &PairReport| {
-            pair.verdict == Verdict::Diverged && pair.origin == Some(Origin::Own)
-        };
         self.pairs
             .iter()
             .enumerate()
-            .filter(|(_, pair)| own(pair))
+            .filter(|(_, pair)| pair.judgement.is_own_divergence())
             .map(|(at, _)| at)
             .collect()
     }
@@ -206,9 +207,9 @@ impl Serialize for NumberedPair<'_> {
         out.serialize_field("layout", &pair.layout)?;
         out.serialize_field("shape", &pair.shape.as_ref().map(Shape::dims))?;
         out.serialize_field("dtypes", &pair.dtypes.map(|dtype| dtype.to_string()))?;
-        out.serialize_field("verdict", &pair.verdict)?;
-        out.serialize_field("agrees_at", &pair.agrees_at)?;
-        out.serialize_field("origin", &pair.origin)?;
+        out.serialize_field("verdict", &pair.verdict())?;
+        out.serialize_field("agrees_at", &pair.agrees_at())?;
+        out.serialize_field("origin", &pair.origin())?;
         out.serialize_field(
             "totals",
             &pair

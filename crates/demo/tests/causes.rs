@@ -117,7 +117,7 @@ fn wrong_place(
     let found = report
         .first_divergence()
         .map(|at| report.pairs[at].name.as_str());
-    let verdict = pair.map(|pair| pair.verdict);
+    let verdict = pair.map(|pair| pair.verdict());
     let right = match case.fault.outcome {
         Outcome::Benign => report.verdict() == Overall::Agree,
         Outcome::Diverged => report.verdict() == Overall::Diverged && found == Some(first),

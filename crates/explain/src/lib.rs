@@ -11,9 +11,8 @@ pub mod constants;
 mod flow;
 pub mod functions;
 mod glimpse;
-mod harmless;
+mod investigation;
 mod numbers;
-mod own;
 mod part;
 mod places;
 mod recorded;
@@ -29,17 +28,18 @@ pub use case::{Case, Class, Examined, Explanation, Hypothesis};
 pub use scene::{Entry, Loaded, Other, Scene, Sketch, scattered};
 pub use score::{Score, measures, score};
 
+use investigation::Investigating;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::borrow::Cow;
 use twinscope_compare::{
     Settings, Side, Sources,
-    job::{self, Explain},
+    evidence::{Explain, Investigation},
+    job,
     noise::Measures,
     pairing::PairError,
     plan::Plan,
-    report::{Cause, Report},
-    verdict::{Origin, Verdict},
+    report::{Cause, PairReport, Report},
 };
 use twinscope_report::{CauseKind, Details, Extras, Facts, Then, facts};
 
@@ -292,80 +292,26 @@ impl Found {
     }
 }
 
-/// How many divergences of one report are explained: the first ones are where to look, and `explain` takes any.
-const MOST: usize = 16;
-
 /// The causes of this crate, as a comparison takes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Causes;
 
 impl Explain for Causes {
-    fn explain(
+    fn investigate<'a>(
         &self,
-        plan: &Plan,
-        reference: &Side<'_>,
-        candidate: &Side<'_>,
-        report: &mut Report,
-    ) {
-        find(&Scene::new(plan, reference, candidate, report), report);
+        plan: &'a Plan,
+        reference: &'a Side<'a>,
+        candidate: &'a Side<'a>,
+        pairs: &[PairReport],
+    ) -> Box<dyn Investigation + 'a> {
+        let scene = Scene::new(plan, reference, candidate, pairs);
+        Box::new(Investigating::new(scene, pairs))
     }
 }
 
 /// Compares two sources in this process, causes included.
 pub fn compare(sources: &Sources<'_>, settings: &Settings) -> Result<Report, PairError> {
     job::compare(sources, settings, Some(&Causes))
-}
-
-/// Adds to a report what is computed from the values of several pairs: what was inherited, the causes of what was not, what is harmless.
-pub fn find(scene: &Scene<'_>, report: &mut Report) {
-    let decided = decided(report);
-    let mut flows = flow::every(scene);
-    reduced::find(scene, report, &mut flows);
-    own::judge_again(scene, report, &flows);
-    for (pair, (verdict, origin)) in report
-        .pairs
-        .iter_mut()
-        .zip(decided.iter().flatten())
-        .filter(|(pair, decided)| pair.verdict != decided.0)
-    {
-        (pair.verdict, pair.origin) = (*verdict, *origin);
-        pair.causes.clear();
-    }
-    for at in report.divergences().into_iter().take(MOST) {
-        if !report.pairs[at].causes.is_empty() {
-            continue;
-        }
-        let given = own::given(scene, at, |at| flows[at].is_some());
-        report.pairs[at].causes = named(
-            &examine_pair(scene, at, flows[at].as_ref(), given),
-            flows[at].as_ref(),
-        );
-    }
-    if decided.is_none() {
-        let examine = |at: usize| {
-            named(
-                &examine_pair(scene, at, flows[at].as_ref(), None),
-                flows[at].as_ref(),
-            )
-        };
-        harmless::mark(report, &flows, examine);
-    }
-}
-
-/// What a tolerance of the user's said of every pair: it decides alone, whatever is found out about them.
-fn decided(report: &Report) -> Option<Vec<(Verdict, Option<Origin>)>> {
-    let by_tolerance = report.pairs.iter().any(|pair| {
-        pair.totals
-            .as_ref()
-            .is_some_and(|totals| totals.beyond.is_some())
-    });
-    by_tolerance.then(|| {
-        report
-            .pairs
-            .iter()
-            .map(|pair| (pair.verdict, pair.origin))
-            .collect()
-    })
 }
 
 /// Everything that was tried on one pair, whatever its verdict; `None` when it cannot be examined.
@@ -384,7 +330,7 @@ pub fn explain(scene: &Scene<'_>, pair: usize) -> Option<Explained> {
     }
     reduced::again(scene);
     let flow = flow::of_pair(scene, pair);
-    let given = own::given(scene, pair, |at| flow::of_pair(scene, at).is_some());
+    let given = scene.given(pair, |at| flow::of_pair(scene, at).is_some());
     let examination = examine_pair(scene, pair, flow.as_ref(), given);
     if examination.attempts.is_empty() {
         return None;
@@ -414,7 +360,7 @@ pub fn predicted(scene: &Scene<'_>, pair: usize, cause: &Cause) -> Option<Vec<f6
     }
     reduced::again(scene);
     scene.load(pair)?;
-    let given = own::given(scene, pair, |at| flow::of_pair(scene, at).is_some());
+    let given = scene.given(pair, |at| flow::of_pair(scene, at).is_some());
     let found = examine_pair(scene, pair, flow::of_pair(scene, pair).as_ref(), given)
         .found
         .into_iter();

@@ -9,25 +9,31 @@ use super::{
     flow::{self, Flow},
     places::partial_sum,
 };
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 use twinscope_compare::{
-    report::{Cause, Report},
-    verdict::{Origin, Verdict},
+    report::{Cause, PairReport},
+    verdict::Verdict,
 };
 use twinscope_report::{CauseKind, facts::PartialSum};
 use twinscope_tensor::Side;
 
-pub(super) fn find(scene: &Scene<'_>, report: &mut Report, flows: &mut [Option<Flow>]) {
-    for at in 0..report.pairs.len() {
-        if report.pairs[at].verdict.agrees()
+/// The causes of pairs whose ranks were never added up, by pair. The flow of the op that takes one rank's part becomes the one from that
+/// part.
+pub(super) fn find(
+    scene: &Scene<'_>,
+    pairs: &[PairReport],
+    flows: &mut [Option<Flow>],
+) -> HashMap<usize, Cause> {
+    let mut unreduced = HashMap::new();
+    for at in 0..pairs.len() {
+        if pairs[at].verdict().agrees()
             && let Some(ranks) = partial_sum::added_up(scene, at)
-            && let Some(consumer) = never_added(scene, report, flows, at, &ranks)
+            && let Some(consumer) = never_added(scene, pairs, flows, at, &ranks)
         {
-            let pair = &mut report.pairs[at];
-            (pair.verdict, pair.origin) = (Verdict::Diverged, Some(Origin::Own));
-            pair.causes = vec![cause(ranks.len(), &consumer)];
+            unreduced.insert(at, cause(ranks.len(), &consumer));
         }
     }
+    unreduced
 }
 
 /// For a report that is finished: parts that were never added up are looked at as parts.
@@ -51,7 +57,7 @@ pub(super) fn again(scene: &Scene<'_>) {
 /// The pair that was computed from one rank's part, if there is one; its flow is then that from the part.
 fn never_added(
     scene: &Scene<'_>,
-    report: &Report,
+    pairs: &[PairReport],
     flows: &mut [Option<Flow>],
     at: usize,
     ranks: &[Vec<f64>],
@@ -59,7 +65,7 @@ fn never_added(
     let whole = scene.load(at)?;
     let takes = |flow: &Flow| flow.inputs.contains(&at) && !flow.follows();
     let consumers =
-        (at + 1..flows.len()).filter(|next| report.pairs[*next].verdict == Verdict::Diverged);
+        (at + 1..flows.len()).filter(|next| pairs[*next].verdict() == Verdict::Diverged);
     let consumers: Vec<usize> = consumers
         .filter(|next| flows[*next].as_ref().is_some_and(takes))
         .collect();
@@ -72,7 +78,7 @@ fn never_added(
                 .filter(|flow| flow.inputs.contains(&at) && flow.follows())
             {
                 flows[next] = Some(flow);
-                return Some(report.pairs[next].name.clone());
+                return Some(pairs[next].name.clone());
             }
             scene.take_instead(at, None);
         }

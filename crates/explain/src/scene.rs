@@ -18,8 +18,9 @@ use twinscope_compare::{
     layout::{self, Which},
     noise::Measures,
     plan::Plan,
-    report::{PairReport, Report},
+    report::PairReport,
     side::{Item, Side},
+    upstream::{self, Level},
     verdict::{Origin, Verdict},
 };
 use twinscope_tensor::{DType, Operand, View};
@@ -173,10 +174,9 @@ impl<'a> Scene<'a> {
         plan: &'a Plan,
         reference: &'a Side<'a>,
         candidate: &'a Side<'a>,
-        report: &Report,
+        pairs: &[PairReport],
     ) -> Self {
-        let steps: Vec<_> = report
-            .pairs
+        let steps: Vec<_> = pairs
             .iter()
             .map(|pair| pair.layout.as_ref().map(|layout| layout.steps.clone()))
             .collect();
@@ -185,15 +185,14 @@ impl<'a> Scene<'a> {
             let dims = pair.shape.as_ref()?.dims().iter().map(|dim| *dim as usize);
             Some(dims.chain((each(pair) > 1).then(|| each(pair))).collect())
         };
-        let mut entries: Vec<Entry> = report
-            .pairs
+        let mut entries: Vec<Entry> = pairs
             .iter()
             .map(|pair| Entry {
                 name: pair.name.clone(),
                 dims: dims(pair).unwrap_or_default(),
                 dtypes: pair.judged_by.map(numbers::of_each),
-                verdict: pair.verdict,
-                origin: pair.origin,
+                verdict: pair.verdict(),
+                origin: pair.origin(),
                 noise: pair.noise,
                 measures: pair.measures,
                 parameter: pair.parameter,
@@ -219,6 +218,18 @@ impl<'a> Scene<'a> {
             thinned: Mutex::default(),
             thin: None,
         }
+    }
+
+    /// What the inputs of a pair whose op is not known may have given it.
+    pub(super) fn given(&self, pair: usize, is_known: impl Fn(usize) -> bool) -> Option<Measures> {
+        let level = |entry: &Entry| Level {
+            measures: entry.measures,
+            noise: entry.noise,
+            parameter: entry.parameter,
+            diverged: entry.verdict == Verdict::Diverged,
+        };
+        let levels: Vec<Level> = self.entries.iter().map(level).collect();
+        upstream::given(&levels, pair, is_known)
     }
 
     /// The pairs, in execution order.

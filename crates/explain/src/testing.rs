@@ -148,7 +148,7 @@ fn with_run<T>(
         &settings,
         None,
     );
-    let scene = Scene::new(&plan, &reference, &candidate, &report);
+    let scene = Scene::new(&plan, &reference, &candidate, &report.pairs);
     let at = report
         .pairs
         .iter()

@@ -198,7 +198,7 @@ fn predicted(session: &Session, sources: &Sources, nth: usize, cause: usize) -> 
         Side::new(&*sources.reference.source),
         Side::new(&*sources.other().source),
     );
-    let scene = Scene::new(plan, &left, &right, report);
+    let scene = Scene::new(plan, &left, &right, &report.pairs);
     let none = "this cause says what differs, but not what the values would be; or the pair is too large to be read whole";
     twinscope_explain::predicted(&scene, nth, cause)
         .ok_or_else(|| Problem::unprocessable("no_prediction", none))

@@ -46,14 +46,14 @@ pub(crate) fn text(
 ) -> anyhow::Result<()> {
     let pair = &report.pairs[at];
     let origin = pair
-        .origin
+        .origin()
         .map(|origin| format!(", {}", origin.name()))
         .unwrap_or_default();
     writeln!(
         out,
         "{}: {}{origin}",
         human::safe(&pair.name),
-        pair.verdict.name()
+        pair.verdict().name()
     )?;
     if let Some(totals) = &pair.totals {
         let noise = if pair.noise[0] > 0.0 {
@@ -68,7 +68,7 @@ pub(crate) fn text(
             brief(totals.max_abs)
         )?;
     }
-    if let Some(agrees_at) = &pair.agrees_at {
+    if let Some(agrees_at) = &pair.agrees_at() {
         writeln!(out, "agrees again at {}", human::safe(agrees_at))?;
     }
     if let Some(formula) = &explained.formula {
@@ -81,7 +81,7 @@ pub(crate) fn text(
         writeln!(out, "reference = {}; {follows}", human::safe(formula))?;
     }
     writeln!(out)?;
-    if pair.verdict.agrees() && explained.causes.is_empty() {
+    if pair.verdict().agrees() && explained.causes.is_empty() {
         writeln!(out, "there is nothing to explain")?;
     }
     for cause in &explained.causes {

@@ -61,9 +61,12 @@ fn behind_a_fault(of_candidate: fn(f64) -> f64) -> Report {
 #[test]
 fn what_follows_from_wrong_inputs_is_inherited() {
     let report = behind_a_fault(silu);
-    assert_eq!(pair(&report, "gate").origin, Some(Origin::Own));
+    assert_eq!(pair(&report, "gate").origin(), Some(Origin::Own));
     assert_eq!(
-        (pair(&report, "act").verdict, pair(&report, "act").origin),
+        (
+            pair(&report, "act").verdict(),
+            pair(&report, "act").origin()
+        ),
         (Verdict::Diverged, Some(Origin::Inherited))
     );
     assert_eq!(report.divergences().len(), 1);
@@ -74,7 +77,7 @@ fn a_second_fault_behind_the_first_is_found_and_named() {
     let report = behind_a_fault(gelu);
     let act = pair(&report, "act");
     assert_eq!(
-        (report.divergences().len(), act.origin),
+        (report.divergences().len(), act.origin()),
         (2, Some(Origin::Own))
     );
     assert_eq!(act.causes[0].kind.name(), "function", "{:?}", act.causes);
@@ -109,7 +112,7 @@ fn a_gelu_of_another_kind_is_found_below_bf16_noise() {
         let report = noisy_activation(gelu_tanh, seed);
         let act = pair(&report, "act");
         assert_eq!(
-            (act.verdict, act.origin),
+            (act.verdict(), act.origin()),
             (Verdict::Diverged, Some(Origin::Own)),
             "seed {seed}"
         );
@@ -128,7 +131,7 @@ fn a_clean_run_stays_silent_below_the_noise() {
     for seed in 1..12 {
         let report = noisy_activation(gelu, seed);
         assert_eq!(
-            pair(&report, "act").verdict,
+            pair(&report, "act").verdict(),
             Verdict::Rounding,
             "seed {seed}: {:?}",
             pair(&report, "act").causes
@@ -185,7 +188,7 @@ fn another_epsilon_is_found_below_bf16_noise_and_the_same_one_is_not() {
     for seed in 1..6 {
         let report = noisy_norm(1e-5, seed);
         let normed = pair(&report, "normed");
-        assert_eq!(normed.verdict, Verdict::Diverged, "seed {seed}");
+        assert_eq!(normed.verdict(), Verdict::Diverged, "seed {seed}");
         assert_eq!(
             normed.causes[0].kind.name(),
             "row_scale",
@@ -199,7 +202,7 @@ fn another_epsilon_is_found_below_bf16_noise_and_the_same_one_is_not() {
             normed.causes
         );
         assert_eq!(
-            pair(&noisy_norm(1e-6, seed), "normed").verdict,
+            pair(&noisy_norm(1e-6, seed), "normed").verdict(),
             Verdict::Rounding,
             "seed {seed}"
         );
@@ -220,7 +223,7 @@ fn a_residual_sum_carries_what_it_is_given() {
             recorded("sum", of_reference, of_candidate),
         ],
     );
-    assert_eq!(pair(&report, "sum").origin, Some(Origin::Inherited));
+    assert_eq!(pair(&report, "sum").origin(), Some(Origin::Inherited));
     assert_eq!(
         report
             .first_divergence()
@@ -254,7 +257,7 @@ fn what_is_drowned_in_a_residual_stream_is_not_harmless() {
         ],
     );
     assert_eq!(
-        pair(&report, "sum").verdict,
+        pair(&report, "sum").verdict(),
         Verdict::Rounding,
         "{:?} {:?}",
         pair(&report, "sum").totals,
@@ -262,8 +265,8 @@ fn what_is_drowned_in_a_residual_stream_is_not_harmless() {
     );
     assert_eq!(
         (
-            pair(&report, "branch").verdict,
-            pair(&report, "branch").origin
+            pair(&report, "branch").verdict(),
+            pair(&report, "branch").origin()
         ),
         (Verdict::Diverged, Some(Origin::Own))
     );
@@ -285,7 +288,7 @@ fn one_wrong_constant_among_many_is_no_harmless_difference() {
         .collect();
     let report = report_as(DType::F32, &constants);
     assert_eq!(
-        (pair(&report, "c").verdict, pair(&report, "c").origin),
+        (pair(&report, "c").verdict(), pair(&report, "c").origin()),
         (Verdict::Diverged, Some(Origin::Own))
     );
 }
@@ -315,7 +318,7 @@ fn one_weight_that_nothing_is_known_to_take_is_not_harmless() {
     );
     let found = pair(&report, "new.fc1.weight");
     assert_eq!(
-        (found.verdict, found.causes[0].kind.name()),
+        (found.verdict(), found.causes[0].kind.name()),
         (Verdict::Diverged, "scale")
     );
 }
@@ -333,7 +336,7 @@ fn weights_that_one_side_holds_in_bf16_are_no_other_epsilon() {
             &[recorded("x", x, coarse), recorded("normed", normed, other)],
         );
         assert_eq!(
-            pair(&report, "normed").verdict,
+            pair(&report, "normed").verdict(),
             Verdict::Rounding,
             "seed {seed}: {:?}",
             pair(&report, "normed").causes
@@ -414,7 +417,7 @@ fn a_cap_on_logits_is_found_below_the_noise_of_bf16_and_none_is_not() {
         );
         let clean = run(map(&drifted, bf16));
         assert_eq!(
-            clean.pairs[0].verdict,
+            clean.pairs[0].verdict(),
             Verdict::Rounding,
             "seed {seed}: {:?}",
             clean.pairs[0].causes
@@ -454,7 +457,7 @@ fn a_term_of_a_sum_is_named_also_where_outlier_channels_drown_it() {
         let right = kinds.first() == Some(&kind)
             || (factor == 0.0 && kinds.first() == Some(&"wrong_tensor"));
         assert!(
-            sum.verdict == Verdict::Diverged && right,
+            sum.verdict() == Verdict::Diverged && right,
             "{factor}: {kinds:?}"
         );
     }
@@ -618,7 +621,7 @@ fn what_a_bf16_run_multiplies_is_rounded_and_no_fault() {
     ];
     let report = report_mixed([DType::F32, DType::Bf16], &run);
     assert_eq!(
-        pair(&report, "down").verdict,
+        pair(&report, "down").verdict(),
         Verdict::Rounding,
         "{:?}",
         pair(&report, "down").causes
@@ -649,7 +652,7 @@ fn gates_in_each_others_place_behind_a_fault_are_a_second_one() {
     let found = pair(&report, "gate");
     assert_eq!(
         (
-            found.origin,
+            found.origin(),
             found.causes.first().map(|cause| cause.kind.name())
         ),
         (Some(Origin::Own), Some("swapped")),
@@ -658,7 +661,7 @@ fn gates_in_each_others_place_behind_a_fault_are_a_second_one() {
     );
     let report = run(false);
     assert_eq!(
-        pair(&report, "gate").origin,
+        pair(&report, "gate").origin(),
         Some(Origin::Inherited),
         "{:?}",
         pair(&report, "gate").causes
@@ -701,15 +704,15 @@ fn ranks_whose_sum_was_never_used_lack_an_all_reduce() {
             let layouts = report
                 .pairs
                 .iter()
-                .map(|pair| (&pair.name, pair.verdict, pair.origin, &pair.layout))
+                .map(|pair| (&pair.name, pair.verdict(), pair.origin(), &pair.layout))
                 .collect::<Vec<_>>();
             assert_eq!(
-                (branch.verdict, branch.origin),
+                (branch.verdict(), branch.origin()),
                 (Verdict::Diverged, Some(Origin::Own)),
                 "{layouts:?}"
             );
             assert_eq!(branch.causes[0].kind.name(), "partial_sum");
-            assert_eq!(pair(&report, "sum").origin, Some(Origin::Inherited));
+            assert_eq!(pair(&report, "sum").origin(), Some(Origin::Inherited));
         }
     }
 }
@@ -741,7 +744,7 @@ fn an_op_takes_the_name_that_the_candidate_follows() {
     assert_eq!(
         (
             pair(&report, "norm.in").causes[0].kind.name(),
-            pair(&report, "sum").origin
+            pair(&report, "sum").origin()
         ),
         ("scale", Some(Origin::Inherited))
     );
@@ -777,7 +780,7 @@ fn of_a_large_output_one_wrong_row_is_not_missed_wherever_it_is() {
                 large("sum", sum.clone(), of_sum),
             ];
             let report = report_as(DType::F32, &records);
-            pair(&report, "sum").origin
+            pair(&report, "sum").origin()
         };
         assert_eq!(run(wrong), Some(Origin::Own), "row {row}");
         assert_eq!(run(map(&sum, |sum| 1.5 * sum)), Some(Origin::Inherited));
@@ -821,7 +824,7 @@ fn an_epsilon_is_told_by_the_quiet_rows_of_a_large_tensor() {
     );
     let found = pair(&report, "norm");
     assert_eq!(
-        (found.verdict, found.causes[0].kind.name()),
+        (found.verdict(), found.causes[0].kind.name()),
         (Verdict::Diverged, "row_scale"),
         "{:?}",
         found.causes
@@ -913,14 +916,14 @@ fn queries_keys_and_values_in_each_others_place_are_told_also_in_a_fused_tensor(
         let report = attention(fused, [1, 0, 2]);
         let attn = pair(&report, "attn");
         assert_eq!(
-            (attn.origin, attn.causes[0].kind.name()),
+            (attn.origin(), attn.causes[0].kind.name()),
             (Some(Origin::Own), "swapped"),
             "fused {fused}: {:?}",
             attn.causes
         );
         // Found through the probabilities, which the run does not say it was computed from.
         assert_eq!(
-            pair(&report, "out").origin,
+            pair(&report, "out").origin(),
             Some(Origin::Inherited),
             "fused {fused}"
         );
@@ -930,7 +933,7 @@ fn queries_keys_and_values_in_each_others_place_are_told_also_in_a_fused_tensor(
     for name in ["attn", "out"] {
         let found = pair(&report, name);
         assert_eq!(
-            (found.origin, found.causes[0].kind.name()),
+            (found.origin(), found.causes[0].kind.name()),
             (Some(Origin::Own), "swapped"),
             "{name}: {:?}",
             found.causes
@@ -960,9 +963,9 @@ fn what_a_router_chooses_behind_a_fault_is_inherited() {
         (DType::F32, recorded("router", x, wrong), &[]),
         (DType::I64, ids, &[0]),
     ]);
-    assert_eq!(pair(&report, "router").origin, Some(Origin::Own));
+    assert_eq!(pair(&report, "router").origin(), Some(Origin::Own));
     assert_eq!(
-        pair(&report, "topk.indices").origin,
+        pair(&report, "topk.indices").origin(),
         Some(Origin::Inherited)
     );
 }
@@ -1040,7 +1043,7 @@ fn a_large_clean_run_stays_silent() {
         report
             .pairs
             .iter()
-            .all(|pair| pair.verdict == Verdict::Rounding),
+            .all(|pair| pair.verdict() == Verdict::Rounding),
         "{:?}",
         report.pairs
     );
@@ -1053,7 +1056,7 @@ fn what_is_below_the_noise_of_large_tensors_is_found_by_some_of_their_rows() {
     assert_eq!(
         (
             report.divergences().len(),
-            act.verdict,
+            act.verdict(),
             act.causes[0].kind.name()
         ),
         (1, Verdict::Diverged, "function"),
@@ -1063,7 +1066,7 @@ fn what_is_below_the_noise_of_large_tensors_is_found_by_some_of_their_rows() {
     let report = large_run(1e-5, gelu, |_, x| x);
     let normed = pair(&report, "normed");
     assert_eq!(
-        (normed.verdict, normed.causes[0].kind.name()),
+        (normed.verdict(), normed.causes[0].kind.name()),
         (Verdict::Diverged, "row_scale"),
         "{:?}",
         normed.causes
@@ -1090,7 +1093,7 @@ fn a_residual_that_is_lost_before_a_relu_is_a_missing_term() {
     );
     let block = pair(&report, "block");
     assert_eq!(
-        (block.verdict, block.origin),
+        (block.verdict(), block.origin()),
         (Verdict::Diverged, Some(Origin::Own))
     );
     assert_eq!(
@@ -1154,7 +1157,7 @@ fn what_only_depends_on_the_tokens_inherits_what_came_between() {
     ];
     let report = report_each(&run);
     assert_eq!(report.divergences().len(), 1, "{:?}", report.divergences());
-    assert_eq!(pair(&report, "projected").origin, Some(Origin::Inherited));
+    assert_eq!(pair(&report, "projected").origin(), Some(Origin::Inherited));
 }
 
 /// `out = x - y` of two that are nearly equal, in bf16: what both sides' own inputs make, but for `wrong` in the candidate.
@@ -1196,11 +1199,14 @@ fn the_difference_of_two_that_are_nearly_equal_amplifies_their_rounding() {
         pair(&report, "out").totals.as_ref().unwrap().rel_l2 > Some(0.02),
         "far more than rounding of its own"
     );
-    assert_eq!(pair(&report, "out").verdict, Verdict::Rounding);
+    assert_eq!(pair(&report, "out").verdict(), Verdict::Rounding);
     // Another factor is a fault, though it is no larger than that.
     let report = nearly_equal(0.002);
     assert_eq!(
-        (pair(&report, "out").verdict, pair(&report, "out").origin),
+        (
+            pair(&report, "out").verdict(),
+            pair(&report, "out").origin()
+        ),
         (Verdict::Diverged, Some(Origin::Own))
     );
 }
@@ -1224,7 +1230,7 @@ fn a_moving_average_with_other_factors_is_its_own_divergence() {
                 recorded("next", average(&new, 0.9), average(&wrong, decay)),
             ],
         );
-        assert_eq!(pair(&report, "next").origin, Some(origin));
+        assert_eq!(pair(&report, "next").origin(), Some(origin));
     }
 }
 
@@ -1255,7 +1261,7 @@ fn a_table_in_single_precision_is_beside_one_in_double_only_rounded() {
     };
     let healthy = run(sum.clone());
     assert_eq!(
-        pair(&healthy, "h").verdict,
+        pair(&healthy, "h").verdict(),
         Verdict::Rounding,
         "{:?}",
         pair(&healthy, "h").causes
@@ -1263,7 +1269,7 @@ fn a_table_in_single_precision_is_beside_one_in_double_only_rounded() {
     let wrong = run(map(&sum, |value| 1.001 * value));
     assert_eq!(
         (
-            pair(&wrong, "h").verdict,
+            pair(&wrong, "h").verdict(),
             pair(&wrong, "h").causes[0].kind.name()
         ),
         (Verdict::Diverged, "scale")
@@ -1285,7 +1291,7 @@ fn complex_numbers_are_examined_as_what_they_are_made_of() {
     let scaled = run(map(&spectrum, |value| value / 8.0));
     assert_eq!(
         (
-            scaled.pairs[0].verdict,
+            scaled.pairs[0].verdict(),
             scaled.pairs[0].causes[0].kind.name()
         ),
         (Verdict::Diverged, "scale")
@@ -1297,7 +1303,7 @@ fn complex_numbers_are_examined_as_what_they_are_made_of() {
         .collect());
     let cause = &conjugated.pairs[0].causes[0];
     assert_ne!(cause.kind.name(), "scale", "{cause:?}");
-    assert_eq!(conjugated.pairs[0].verdict, Verdict::Diverged);
+    assert_eq!(conjugated.pairs[0].verdict(), Verdict::Diverged);
 }
 
 #[test]
@@ -1325,7 +1331,7 @@ fn a_cap_that_rounding_undoes_in_bf16_is_no_other_cap() {
         };
         let report = run(&staged);
         assert_eq!(
-            pair(&report, "capped").verdict,
+            pair(&report, "capped").verdict(),
             Verdict::Rounding,
             "{:?}",
             pair(&report, "capped").causes
@@ -1349,8 +1355,8 @@ fn a_fault_beside_a_nan_that_came_with_the_inputs_is_its_own() {
             ],
         )
     };
-    assert_eq!(pair(&with(silu), "act").origin, Some(Origin::Inherited));
-    assert_eq!(pair(&with(gelu), "act").origin, Some(Origin::Own));
+    assert_eq!(pair(&with(silu), "act").origin(), Some(Origin::Inherited));
+    assert_eq!(pair(&with(gelu), "act").origin(), Some(Origin::Own));
 }
 
 #[test]
@@ -1373,7 +1379,7 @@ fn rounding_beside_a_nan_is_no_second_fault() {
             recorded("sum", of_reference, of_candidate),
         ],
     );
-    assert_eq!(pair(&report, "sum").origin, Some(Origin::Inherited));
+    assert_eq!(pair(&report, "sum").origin(), Some(Origin::Inherited));
     assert_eq!(report.divergences().len(), 1);
 }
 
@@ -1405,7 +1411,7 @@ fn a_norm_of_results_in_f64_is_known() {
             recorded("normed", normed(&x), of_candidate),
         ];
         assert_eq!(
-            pair(&report_mixed([DType::F64, DType::F32], &run), "normed").origin,
+            pair(&report_mixed([DType::F64, DType::F32], &run), "normed").origin(),
             Some(origin)
         );
     }
@@ -1422,7 +1428,7 @@ fn a_cap_of_ten_is_one_that_people_use() {
             recorded("capped", capped(&x, 10.0), capped(&wrong, cap)),
         ];
         assert_eq!(
-            pair(&report_as(DType::F32, &run), "capped").origin,
+            pair(&report_as(DType::F32, &run), "capped").origin(),
             Some(origin)
         );
     }
@@ -1456,7 +1462,7 @@ fn a_copy_behind_a_fault_is_the_wrong_tensor() {
     );
     let out = pair(&report, "out");
     assert_eq!(
-        (out.origin, out.causes[0].kind.name()),
+        (out.origin(), out.causes[0].kind.name()),
         (Some(Origin::Own), "wrong_tensor"),
         "{:?}",
         out.causes
@@ -1477,11 +1483,11 @@ fn tokens_that_are_shifted_behind_a_fault_are_a_second_one() {
             .collect()
     };
     let out = behind_a_wrong_gate(product, |_, act| product(act));
-    assert_eq!(pair(&out, "out").origin, Some(Origin::Inherited));
+    assert_eq!(pair(&out, "out").origin(), Some(Origin::Inherited));
     let report = behind_a_wrong_gate(product, shifted);
     let out = pair(&report, "out");
     assert_eq!(
-        (out.origin, out.causes[0].kind.name()),
+        (out.origin(), out.causes[0].kind.name()),
         (Some(Origin::Own), "shifted"),
         "{:?}",
         out.causes
@@ -1545,7 +1551,7 @@ fn attention_is_known_where_only_its_output_has_the_heads_apart() {
                 out,
             ],
         );
-        assert_eq!(pair(&report, "out").origin, Some(origin), "{window}");
+        assert_eq!(pair(&report, "out").origin(), Some(origin), "{window}");
     }
 }
 
@@ -1592,7 +1598,7 @@ fn weights_that_a_coarse_reference_told_do_not_judge_a_finer_candidate() {
             recorded("normed", of_reference, of_candidate),
         ],
     );
-    assert_eq!(pair(&report, "normed").origin, Some(Origin::Inherited));
+    assert_eq!(pair(&report, "normed").origin(), Some(Origin::Inherited));
 }
 
 #[test]
@@ -1621,7 +1627,7 @@ fn a_tolerance_decides_alone() {
             &run(),
         );
         (
-            pair(&report, "sum").verdict,
+            pair(&report, "sum").verdict(),
             pair(&report, "sum")
                 .causes
                 .first()
@@ -1685,7 +1691,7 @@ fn squares_beyond_f64_are_examined_without_a_panic() {
         candidate,
     }];
     let report = report_as(DType::F64, &run);
-    assert_eq!(report.pairs[0].verdict, Verdict::Diverged);
+    assert_eq!(report.pairs[0].verdict(), Verdict::Diverged);
     assert!(
         report.pairs[0]
             .causes

@@ -251,14 +251,14 @@ mod tests {
         };
         let stored = run(2f64.powi(24));
         assert_eq!(
-            stored.pairs[0].verdict,
+            stored.pairs[0].verdict(),
             Verdict::Rounding,
             "{:?}",
             stored.pairs[0].causes
         );
         let coarser = run(2f64.powi(21));
         assert_eq!(
-            coarser.pairs[0].verdict,
+            coarser.pairs[0].verdict(),
             Verdict::Diverged,
             "in steps eight times as large"
         );

@@ -159,7 +159,7 @@ impl Diff {
                 report
                     .pairs
                     .iter()
-                    .filter(|pair| pair.verdict == twinscope_compare::Verdict::Diverged)
+                    .filter(|pair| pair.verdict() == twinscope_compare::Verdict::Diverged)
                     .count(),
             ),
             missing: Some(report.only_reference.len() + report.only_candidate.len()),

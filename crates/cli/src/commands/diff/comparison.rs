@@ -120,7 +120,7 @@ impl Comparison {
             Side::new(sources.reference),
             Side::new(sources.candidate.unwrap_or(sources.reference)),
         );
-        let scene = Scene::new(plan, &left, &right, report);
+        let scene = Scene::new(plan, &left, &right, &report.pairs);
         let explained = twinscope_explain::explain(&scene, at).ok_or_else(|| {
             let why = report.pairs[at]
                 .reason

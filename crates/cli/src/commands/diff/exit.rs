@@ -24,11 +24,11 @@ pub(super) fn code(report: &Report, allow_missing: bool) -> u8 {
         || any(&|pair| pair.unmeasured == Some(Unmeasured::Unreadable));
     if report.partial || report.pairs.is_empty() {
         NOT_DONE
-    } else if any(&|pair| pair.verdict == Verdict::Diverged) {
+    } else if any(&|pair| pair.verdict() == Verdict::Diverged) {
         DIFFER
     } else if unread {
         NOT_DONE
-    } else if any(&|pair| !pair.verdict.agrees()) || (missing > 0 && !allow_missing) {
+    } else if any(&|pair| !pair.verdict().agrees()) || (missing > 0 && !allow_missing) {
         DIFFER
     } else {
         AGREE

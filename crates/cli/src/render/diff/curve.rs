@@ -90,7 +90,7 @@ fn level(pair: &PairReport, lowest: f64) -> Level {
     let Some(totals) = &pair.totals else {
         return Level::Unknown;
     };
-    if pair.verdict == Verdict::Identical {
+    if pair.verdict() == Verdict::Identical {
         return Level::Nothing;
     }
     // Without a scale to be relative to, or with a NaN, it is as far apart as can be.

@@ -54,7 +54,7 @@ fn every_other(report: &Report) -> String {
         report
             .pairs
             .iter()
-            .filter(|pair| pair.verdict == verdict)
+            .filter(|pair| pair.verdict() == verdict)
             .count()
     };
     format!(
@@ -118,7 +118,7 @@ fn diverged(report: &Report, at: usize) -> String {
         report.pairs.len()
     );
     let before = &report.pairs[..at];
-    let agreeing = before.iter().filter(|pair| pair.verdict.agrees()).count();
+    let agreeing = before.iter().filter(|pair| pair.verdict().agrees()).count();
     let upstream = match (at, agreeing) {
         (0, _) => "it is the first".to_owned(),
         (_, 0) => "nothing before it could be compared".to_owned(),
@@ -131,7 +131,8 @@ fn diverged(report: &Report, at: usize) -> String {
 
 /// `agree to rounding (worst rel L2 1.2e-2)`, or exactly.
 fn agrees(pairs: &[PairReport], verb: &str) -> String {
-    let apart = |pair: &&PairReport| pair.verdict.agrees() && pair.verdict != Verdict::Identical;
+    let apart =
+        |pair: &&PairReport| pair.verdict().agrees() && pair.verdict() != Verdict::Identical;
     let worst = pairs
         .iter()
         .filter(apart)
@@ -181,7 +182,7 @@ fn agreeing(report: &Report) -> String {
         report
             .pairs
             .iter()
-            .filter(|pair| pair.verdict == verdict)
+            .filter(|pair| pair.verdict() == verdict)
             .count()
     };
     let (total, identical) = (report.pairs.len(), count(Verdict::Identical));
@@ -227,7 +228,7 @@ fn incomparable(report: &Report) -> String {
     let lacking: Vec<&PairReport> = report
         .pairs
         .iter()
-        .filter(|pair| !pair.verdict.agrees())
+        .filter(|pair| !pair.verdict().agrees())
         .collect();
     let first = lacking.first().map_or_else(String::new, |pair| {
         let why = pair.reason.as_deref().unwrap_or("not compared");

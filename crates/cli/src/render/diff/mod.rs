@@ -98,11 +98,11 @@ fn counts(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut parts = Vec::new();
     for verdict in [Verdict::Identical, Verdict::Rounding, Verdict::Harmless] {
         parts.push((
-            count(&|pair| pair.verdict == verdict),
+            count(&|pair| pair.verdict() == verdict),
             verdict.name().to_owned(),
         ));
     }
-    let diverged = count(&|pair| pair.verdict == Verdict::Diverged);
+    let diverged = count(&|pair| pair.verdict() == Verdict::Diverged);
     let inherited = if diverged > own {
         format!("diverged ({own} by itself, {} inherited)", diverged - own)
     } else {

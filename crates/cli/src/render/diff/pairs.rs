@@ -233,7 +233,7 @@ fn choose(report: &Report, rows: &Rows) -> Vec<usize> {
     }
     // Not having been reached is no news about a pair.
     let news = |pair: &PairReport| {
-        pair.verdict == Verdict::Incomparable && pair.unmeasured != Some(Unmeasured::Stopped)
+        pair.verdict() == Verdict::Incomparable && pair.unmeasured != Some(Unmeasured::Stopped)
     };
     (0..total)
         .filter(|at| news(&report.pairs[*at]))
@@ -275,7 +275,7 @@ fn rel_l2(pair: &PairReport) -> f64 {
 }
 
 fn colour(pair: &PairReport) -> Option<Colour> {
-    match (pair.verdict, pair.origin) {
+    match (pair.verdict(), pair.origin()) {
         (Verdict::Diverged, Some(Origin::Inherited)) => Some(Colour::Faint),
         (Verdict::Diverged, _) => Some(Colour::Bad),
         (Verdict::Incomparable, _) => Some(Colour::Doubtful),
@@ -285,7 +285,7 @@ fn colour(pair: &PairReport) -> Option<Colour> {
 
 /// The verdict in words, with where it comes from.
 fn judged(pair: &PairReport) -> String {
-    match (pair.verdict, pair.origin, &pair.reason) {
+    match (pair.verdict(), pair.origin(), &pair.reason) {
         (Verdict::Diverged, Some(Origin::Inherited), _) => {
             format!("diverged (inherited){}", not_finite(pair))
         }
@@ -294,7 +294,7 @@ fn judged(pair: &PairReport) -> String {
             format!("only ranked ({:.2} alike)", pair.score)
         }
         (Verdict::Incomparable, _, Some(reason)) => format!("incomparable: {reason}"),
-        (Verdict::Harmless, _, _) => match &pair.agrees_at {
+        (Verdict::Harmless, _, _) => match &pair.agrees_at() {
             Some(name) => format!("harmless: agrees again at {name}"),
             None => "harmless".to_owned(),
         },

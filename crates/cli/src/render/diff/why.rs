@@ -49,11 +49,11 @@ pub(super) fn write(report: &Report, paint: Paint, out: &mut dyn Write) -> anyho
     for pair in report
         .pairs
         .iter()
-        .filter(|pair| pair.verdict == Verdict::Harmless)
+        .filter(|pair| pair.verdict() == Verdict::Harmless)
         .take(SHOWN)
     {
         let again = pair
-            .agrees_at
+            .agrees_at()
             .as_deref()
             .map(|name| format!(", agrees again at {}", human::safe(name)))
             .unwrap_or_default();

@@ -259,7 +259,7 @@ mod tests {
     fn what_is_added_to_every_place_of_a_map_passes_on_the_maps_error() {
         let report = report_as(DType::F32, &run(|x, y| x + y));
         assert_eq!(
-            (report.pairs[2].verdict, report.pairs[2].origin),
+            (report.pairs[2].verdict(), report.pairs[2].origin()),
             (Verdict::Diverged, Some(Origin::Inherited))
         );
     }
@@ -268,7 +268,7 @@ mod tests {
     fn what_is_not_added_to_the_maps_is_a_missing_term() {
         let report = report_as(DType::F32, &run(|x, _| x));
         assert_eq!(
-            (report.pairs[2].verdict, report.pairs[2].origin),
+            (report.pairs[2].verdict(), report.pairs[2].origin()),
             (Verdict::Diverged, Some(Origin::Own))
         );
         assert_eq!(report.pairs[2].causes[0].kind.name(), "missing_term");

@@ -237,7 +237,7 @@ mod tests {
     fn what_is_cached_passes_on_the_error_of_the_step_before() {
         let report = report_as(DType::F32, &run(|keys| keys));
         assert_eq!(
-            (report.pairs[2].verdict, report.pairs[2].origin),
+            (report.pairs[2].verdict(), report.pairs[2].origin()),
             (Verdict::Diverged, Some(Origin::Inherited))
         );
     }
@@ -257,7 +257,7 @@ mod tests {
         };
         let report = report_as(DType::F32, &run(turned));
         assert_eq!(
-            (report.pairs[2].verdict, report.pairs[2].origin),
+            (report.pairs[2].verdict(), report.pairs[2].origin()),
             (Verdict::Diverged, Some(Origin::Own))
         );
         assert!(
@@ -303,7 +303,7 @@ mod tests {
             },
         ];
         assert_eq!(
-            report_as(DType::F32, &run).pairs[2].origin,
+            report_as(DType::F32, &run).pairs[2].origin(),
             Some(Origin::Inherited)
         );
     }

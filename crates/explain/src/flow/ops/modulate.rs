@@ -370,7 +370,7 @@ mod tests {
         let pair = report.pairs.last().unwrap();
         println!("{:?}", pair.causes);
         (
-            pair.origin,
+            pair.origin(),
             pair.causes.first().map(|cause| cause.kind.name()),
         )
     }

@@ -376,7 +376,7 @@ mod tests {
     fn rope_takes_what_a_projection_left_token_by_token() {
         let report = report(10000.0);
         assert_eq!(
-            (report.pairs[0].origin, report.pairs[1].origin),
+            (report.pairs[0].origin(), report.pairs[1].origin()),
             (Some(Origin::Own), Some(Origin::Inherited))
         );
     }
@@ -429,7 +429,7 @@ mod tests {
             },
         ];
         assert_eq!(
-            report_mixed([DType::F32, DType::F64], &run).pairs[1].origin,
+            report_mixed([DType::F32, DType::F64], &run).pairs[1].origin(),
             Some(Origin::Inherited)
         );
     }
@@ -439,7 +439,7 @@ mod tests {
         let report = report(500_000.0);
         assert_eq!(
             (
-                report.pairs[1].origin,
+                report.pairs[1].origin(),
                 report.pairs[1].causes[0].kind.name()
             ),
             (Some(Origin::Own), "rotated")

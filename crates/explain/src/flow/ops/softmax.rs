@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn probabilities_of_wrong_logits_inherit_that() {
-        assert_eq!(report(1.0).pairs[1].origin, Some(Origin::Inherited));
+        assert_eq!(report(1.0).pairs[1].origin(), Some(Origin::Inherited));
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
                 ],
             )
         };
-        let origin = |report: Report| report.pairs[1].origin;
+        let origin = |report: Report| report.pairs[1].origin();
         assert_eq!(
             origin(run([reference.clone(), candidate])),
             Some(Origin::Inherited)
@@ -251,7 +251,7 @@ mod tests {
         let report = report(0.5);
         assert_eq!(
             (
-                report.pairs[1].origin,
+                report.pairs[1].origin(),
                 report.pairs[1].causes[0].kind.name()
             ),
             (Some(Origin::Own), "softmax_scale")

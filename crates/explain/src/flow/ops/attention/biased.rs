@@ -574,8 +574,8 @@ mod tests {
         let pair = report.pairs.last().unwrap();
         println!("{:?}", pair.causes);
         (
-            pair.verdict,
-            pair.origin,
+            pair.verdict(),
+            pair.origin(),
             pair.causes.first().map(|cause| cause.kind.name()),
         )
     }

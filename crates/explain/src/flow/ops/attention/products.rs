@@ -322,8 +322,8 @@ mod tests {
     #[test]
     fn scores_of_wrong_keys_inherit_that() {
         let report = report(|x| x);
-        assert_eq!(report.pairs[1].origin, Some(Origin::Own));
-        assert_eq!(report.pairs[2].origin, Some(Origin::Inherited));
+        assert_eq!(report.pairs[1].origin(), Some(Origin::Own));
+        assert_eq!(report.pairs[2].origin(), Some(Origin::Inherited));
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
         ] {
             assert_eq!(
                 (
-                    report.pairs[2].origin,
+                    report.pairs[2].origin(),
                     report.pairs[2].causes[0].kind.name()
                 ),
                 (Some(Origin::Own), kind)

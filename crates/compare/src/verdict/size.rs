@@ -1,4 +1,4 @@
-//! The judgement on each pair, in execution order: the only place where numbers become yes or no.
+//! The judgement on each pair by size alone, in execution order.
 //!
 //! Integers, booleans and opaque bytes must be equal. Numbers agree when all four measures of [`crate::noise`] stay below the larger of
 //! the pair's own floor and [`AMPLIFICATION`] times what arrived from upstream: the largest measure of any earlier pair that was itself
@@ -11,12 +11,34 @@
 //!
 //! With `--rtol` / `--atol` the rule is NumPy's instead, element by element: `|c - r| <= atol + rtol * |r|`.
 
+use super::{Judgement, Reason};
 use crate::noise::{
     AMPLIFICATION, MOST, Measures, extreme, floor, least_step, once, turned, unit_roundoff,
 };
 use twinscope_measure::Totals;
-pub use twinscope_report::{Origin, Verdict};
+use twinscope_report::{Origin, Verdict};
 use twinscope_tensor::DType;
+
+const EQUAL: Reason = Reason {
+    name: "equal",
+    why: "Every value is the same on both sides.",
+};
+const WITHIN_TOLERANCE: Reason = Reason {
+    name: "within_tolerance",
+    why: "Every value is within the user's --rtol and --atol.",
+};
+const WITHIN_NOISE: Reason = Reason {
+    name: "within_noise",
+    why: "The difference is within what rounding here and upstream can do.",
+};
+const BEYOND_TOLERANCE: Reason = Reason {
+    name: "beyond_tolerance",
+    why: "Some values are beyond the user's --rtol and --atol.",
+};
+const BEYOND_NOISE: Reason = Reason {
+    name: "beyond_noise",
+    why: "The difference is beyond what rounding here and upstream can do.",
+};
 
 /// How far rounding may have drifted after `n` pairs, in floors times sqrt(n). Healthy runs reached half a floor times sqrt(50).
 const DRIFT: f64 = 2.0;
@@ -66,15 +88,15 @@ pub struct Judge {
 }
 
 impl Judge {
-    pub fn judge(&mut self, facts: &Facts<'_>) -> (Verdict, Option<Origin>) {
+    pub fn judge(&mut self, facts: &Facts<'_>) -> Judgement {
         self.pairs += 1;
         let totals = facts.totals;
         if totals.differing == 0 {
-            return (Verdict::Identical, None);
+            return Judgement::new(Verdict::Identical, None, EQUAL);
         }
         if facts.tolerance {
             return if totals.beyond == Some(0) {
-                (Verdict::Rounding, None)
+                Judgement::new(Verdict::Rounding, None, WITHIN_TOLERANCE)
             } else {
                 self.diverge(facts, facts.measures)
             };
@@ -99,7 +121,7 @@ impl Judge {
             return self.diverge(facts, found);
         }
         self.level = max(&self.level, &found);
-        (Verdict::Rounding, None)
+        Judgement::new(Verdict::Rounding, None, WITHIN_NOISE)
     }
 
     /// What rounding can do at the pair that comes next: its own floor, or what arrives from upstream.
@@ -138,7 +160,7 @@ impl Judge {
         })
     }
 
-    fn diverge(&mut self, facts: &Facts<'_>, found: Measures) -> (Verdict, Option<Origin>) {
+    fn diverge(&mut self, facts: &Facts<'_>, found: Measures) -> Judgement {
         let first_nonfinite = facts.totals.nonfinite_differing > 0 && !self.nonfinite;
         // What was wrong in one place only is wrong in every channel once it has been multiplied with a weight.
         let whole = |level: &Measures| if level[0].is_finite() { level[0] } else { 0.0 };
@@ -162,7 +184,12 @@ impl Judge {
             self.nonfinite |= facts.totals.nonfinite_differing > 0;
             self.diverged = Some(self.diverged.map_or(found, |level| max(&level, &found)));
         }
-        (Verdict::Diverged, Some(origin))
+        let reason = if facts.tolerance {
+            BEYOND_TOLERANCE
+        } else {
+            BEYOND_NOISE
+        };
+        Judgement::new(Verdict::Diverged, Some(origin), reason)
     }
 }
 
@@ -255,12 +282,18 @@ mod tests {
         }
     }
 
-    fn run(errors: &[f64], dtype: DType) -> Vec<(Verdict, Option<Origin>)> {
+    fn run(errors: &[f64], dtype: DType) -> Vec<Judgement> {
         let mut judge = Judge::default();
         errors
             .iter()
             .map(|error| judge.judge(&facts(&totals(*error), dtype)))
             .collect()
+    }
+
+    impl PartialEq<(Verdict, Option<Origin>)> for Judgement {
+        fn eq(&self, (verdict, origin): &(Verdict, Option<Origin>)) -> bool {
+            (self.verdict(), self.origin()) == (*verdict, *origin)
+        }
     }
 
     const ROUNDING: (Verdict, Option<Origin>) = (Verdict::Rounding, None);
@@ -350,7 +383,7 @@ mod tests {
             })
         };
         assert_eq!(judged(30.0), ROUNDING);
-        assert_eq!((judged(0.0), judged(10.0)), (OWN, OWN));
+        assert_eq!([judged(0.0), judged(10.0)], [OWN, OWN]);
         let exact = Facts {
             spread: 30.0,
             ..facts(&probabilities, DType::F32)
@@ -412,7 +445,7 @@ mod tests {
     fn errors_that_creep_up_are_caught() {
         // Four times worse at each step: each alone is within reach of the one before.
         let errors: Vec<f64> = (0..8).map(|i| 2e-7 * 4f64.powi(i)).collect();
-        assert!(run(&errors, DType::F32).contains(&OWN));
+        assert!(run(&errors, DType::F32).iter().any(|judged| *judged == OWN));
     }
 
     #[test]
