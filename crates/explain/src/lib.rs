@@ -513,6 +513,10 @@ fn confirmed_by(case: &Case<'_>, confirmed: &flow::Confirmed) -> Found {
     // The ops name kinds and details as reports do; here they become types.
     let kind = CauseKind::parse(confirmed.kind);
     let mut details = Details::of(&kind, confirmed.details.clone());
+    debug_assert!(
+        !matches!(details.facts, Facts::Other(_)),
+        "crate report has no type for these details: {details:?}"
+    );
     details.extras.coefficient = Some(confirmed.coefficient);
     details.extras.coefficient_error = Some(confirmed.error);
     let mut explanation = Explanation {
