@@ -12,8 +12,7 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
-/// The kind of the finding: counts as a tensor without its partner.
-pub const MISSING_RANKS: &str = "missing_ranks";
+pub use twinscope_report::MISSING_RANKS;
 
 /// The kind of the finding about slices.
 const PART_COMPARED: &str = "part_compared";

@@ -5,7 +5,6 @@
 
 use crate::{
     app::App,
-    document::{Headline, Report, Row},
     events::{Phase, Progress, State, What},
     problem::{Answer, Problem},
     session::{Current, Measured, Session},
@@ -25,9 +24,9 @@ use twinscope_compare::{
     Settings, Side, Watch,
     engine::{self, Explain, Outcome, Part},
     plan_alone,
-    report::Unmeasured,
     settings::LayoutOverride,
 };
+use twinscope_report::{Comparison, Headline, Row, Unmeasured};
 
 /// How often progress is told.
 const TICK: Duration = Duration::from_millis(100);
@@ -110,7 +109,7 @@ impl Run {
         // A panic of a reader or a kernel is this comparison's failure, not the server's.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.compare()));
         match outcome {
-            Ok(Ok((state, report, text))) => self.end(state, Some((report, text)), None),
+            Ok(Ok((state, report))) => self.end(state, Some(report), None),
             Ok(Err(problem)) => self.end(State::Failed, None, Some(problem)),
             Err(_) => self.end(State::Failed, None, Some(broken())),
         }
@@ -130,7 +129,7 @@ impl Run {
         }
     }
 
-    fn compare(&self) -> Answer<(State, Report, String)> {
+    fn compare(&self) -> Answer<(State, Comparison)> {
         self.progress(Progress::default());
         let sources = self.session.sources(&self.app)?;
         self.progress(Progress {
@@ -175,13 +174,12 @@ impl Run {
         };
         let mut report = finished.unwrap_or_else(|| merged(&measured, &sources));
         self.name(&mut report);
-        let text = serde_json::to_string(&report)?;
-        let document = serde_json::from_str(&text)?;
+        let document = report.document();
         let _ = measured.report.set(report);
         if self.session.is_latest(&self.cancel) {
             self.session.set_measured(measured);
         }
-        Ok((state, document, text))
+        Ok((state, document))
     }
 
     /// Sources are called what the user calls them, not where an upload lies.
@@ -250,29 +248,26 @@ impl Run {
             return;
         }
         let begun = Instant::now();
-        let report = merged(measured, sources);
+        let report = merged(measured, sources).document();
         let done: Vec<bool> = report
             .pairs
             .iter()
             .map(|pair| pair.unmeasured != Some(Unmeasured::Stopped))
             .collect();
-        let Ok(document) = Report::of(&report) else {
-            return;
-        };
-        let changed: Vec<Row> = document
+        let changed: Vec<Row> = report
             .pairs
             .iter()
             .enumerate()
             .filter(|(nth, pair)| shown.is_new(*nth, (done[*nth], pair.verdict as u8)))
             .map(|(nth, pair)| Row::of(nth, pair, done[nth]))
             .collect();
-        shown.rows = document
+        shown.rows = report
             .pairs
             .iter()
             .zip(&done)
             .map(|(pair, done)| (*done, pair.verdict as u8))
             .collect();
-        let (report, done) = (Arc::new(document), Arc::new(done));
+        let (report, done) = (Arc::new(report), Arc::new(done));
         self.session.set_current(Current {
             revision: self.revision,
             provisional: true,
@@ -293,7 +288,7 @@ impl Run {
     }
 
     /// Keeps what came out of it, and says so.
-    fn end(&self, state: State, report: Option<(Report, String)>, problem: Option<Problem>) {
+    fn end(&self, state: State, report: Option<Comparison>, problem: Option<Problem>) {
         if !self.session.is_latest(&self.cancel) {
             return;
         }
@@ -320,10 +315,10 @@ impl Run {
     fn keep(
         &self,
         state: State,
-        report: Option<(Report, String)>,
+        report: Option<Comparison>,
         problem: Option<Problem>,
     ) -> Answer<()> {
-        let headline = report.as_ref().map(|(report, _)| Headline::of(report));
+        let headline = report.as_ref().map(Headline::of);
         let document = {
             let mut record = self.session.record();
             record.state = state;
@@ -336,7 +331,8 @@ impl Run {
         };
         let updated = self.session.record().updated;
         match report {
-            Some((report, text)) => {
+            Some(report) => {
+                let text = serde_json::to_string(&report)?;
                 let report = Arc::new(report);
                 self.session.set_current(Current {
                     revision: self.revision,

@@ -5,45 +5,11 @@ use super::{
     human,
     table::{self, Column},
 };
-use serde::Serialize;
 use std::io::Write;
-use twinscope_compare::{Report, report::NumberedPair};
-use twinscope_explain::{Attempt, Explained};
+use twinscope_report::{Attempt, Explained};
 
-/// What `explain --json` prints.
-#[derive(Serialize)]
-pub(crate) struct Document<'a> {
-    schema: u32,
-    reference: &'a str,
-    candidate: &'a str,
-    pair: NumberedPair<'a>,
-    /// What rounding can do here: whole, typical slice, worst slice, worst element.
-    noise: [f64; 4],
-    #[serde(flatten)]
-    explained: &'a Explained,
-}
-
-impl<'a> Document<'a> {
-    pub(crate) fn new(report: &'a Report, at: usize, explained: &'a Explained) -> Self {
-        let pair = &report.pairs[at];
-        Self {
-            schema: 1,
-            reference: &report.reference,
-            candidate: &report.candidate,
-            pair: NumberedPair { order: at, pair },
-            noise: pair.noise,
-            explained,
-        }
-    }
-}
-
-pub(crate) fn text(
-    report: &Report,
-    at: usize,
-    explained: &Explained,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let pair = &report.pairs[at];
+pub(crate) fn text(explained: &Explained, out: &mut dyn Write) -> anyhow::Result<()> {
+    let pair = &explained.pair;
     let origin = pair
         .origin
         .map(|origin| format!(", {}", origin.name()))
@@ -55,10 +21,11 @@ pub(crate) fn text(
         pair.verdict.name()
     )?;
     if let Some(totals) = &pair.totals {
-        let noise = if pair.noise[0] > 0.0 {
-            format!("; rounding here is up to {}", brief(Some(pair.noise[0])))
-        } else {
-            String::new()
+        let noise = match explained.noise[0] {
+            Some(noise) if noise > 0.0 => {
+                format!("; rounding here is up to {}", brief(Some(noise)))
+            }
+            _ => String::new(),
         };
         writeln!(
             out,
@@ -89,7 +56,7 @@ pub(crate) fn text(
             "{}: {}{}",
             cause.kind,
             human::safe(&cause.text),
-            share(cause.explained)
+            share(cause.explained.map(f64::from))
         )?;
     }
     if explained.attempts.is_empty() {
@@ -118,7 +85,7 @@ pub(crate) fn text(
         "what",
         &mut |at, row| {
             let attempt = tried[at];
-            row.cell(attempt.kind.unwrap_or(attempt.hypothesis));
+            row.cell(attempt.kind.as_ref().unwrap_or(&attempt.hypothesis));
             row.cell(attempt.explained.map(percent).unwrap_or_default());
             row.cell(if attempt.proven { "proven" } else { "" });
             row.cell(human::safe(&attempt.text));

@@ -17,9 +17,11 @@ use twinscope_compare::{
     mapfile,
     noise::Measures,
     plan_alone,
+    report::Cause,
     settings::MapEntry,
 };
 use twinscope_explain::{Causes, Explained, Scene};
+use twinscope_report as document;
 use twinscope_tensor::TensorSource;
 
 /// One side: to be opened, or in memory already.
@@ -56,7 +58,7 @@ pub(in crate::commands) struct Comparison {
 /// What it came to.
 #[derive(Debug)]
 pub(super) struct Compared {
-    pub(super) report: Report,
+    pub(super) report: document::Comparison,
     /// The pairs, for `--save-map`.
     pub(super) map: Vec<MapEntry>,
     pub(super) alone: bool,
@@ -136,8 +138,8 @@ impl Comparison {
     pub(in crate::commands) fn explain(
         &self,
         opening: &Opening,
-        find: impl FnOnce(&Report) -> anyhow::Result<usize>,
-    ) -> anyhow::Result<(Report, usize, Explained)> {
+        find: impl FnOnce(&document::Comparison) -> anyhow::Result<usize>,
+    ) -> anyhow::Result<document::Explained> {
         let known = Arc::new(Known::default());
         let bar = Arc::new(Measuring::new());
         let work = {
@@ -158,7 +160,8 @@ impl Comparison {
             .get()
             .zip(known.take_report())
             .ok_or_else(stopped)?;
-        let at = find(&report)?;
+        let mut whole = report.document();
+        let at = find(&whole)?;
         let (left, right) = (
             Side::new(&*planned.reference.source),
             Side::new(&*planned.candidate.source),
@@ -174,7 +177,14 @@ impl Comparison {
                 report.pairs[at].name
             ))
         })?;
-        Ok((report, at, explained))
+        let noise = report.pairs[at].noise;
+        Ok(explained_document(
+            whole.reference,
+            whole.candidate,
+            whole.pairs.swap_remove(at),
+            noise,
+            explained,
+        ))
     }
 
     fn work(&self, opening: &Opening, known: &Known, bar: &Measuring) -> anyhow::Result<()> {
@@ -307,11 +317,44 @@ impl Comparison {
             format!("--layout `{name}` is of no pair; pairs go by the reference's names")
         }));
         Compared {
-            report,
+            report: report.document(),
             map: mapfile::entries(&plan.pairing, &left, &right),
             alone: plan.alone,
             notes,
         }
+    }
+}
+
+fn explained_document(
+    reference: String,
+    candidate: String,
+    pair: document::Pair,
+    noise: Measures,
+    explained: Explained,
+) -> document::Explained {
+    let measures = |measures: Measures| measures.map(Some);
+    document::Explained {
+        schema: document::SCHEMA,
+        reference,
+        candidate,
+        pair,
+        noise: measures(noise),
+        causes: explained.causes.iter().map(Cause::document).collect(),
+        attempts: explained
+            .attempts
+            .into_iter()
+            .map(|attempt| document::Attempt {
+                hypothesis: attempt.hypothesis.to_owned(),
+                kind: attempt.kind.map(str::to_owned),
+                explained: attempt.explained,
+                proven: attempt.proven,
+                text: attempt.text,
+            })
+            .collect(),
+        formula: explained.formula,
+        follows: explained.follows,
+        off: explained.off.map(measures),
+        rounding: explained.rounding.map(measures),
     }
 }
 

@@ -3,13 +3,13 @@
 use super::{Colour, Paint};
 use crate::render::{explain::share, human};
 use std::io::Write;
-use twinscope_compare::{Report, Verdict, report::PairReport};
+use twinscope_report::{Comparison, Pair, Verdict};
 
 /// Faults listed before the rest is only counted.
 const SHOWN: usize = 8;
 
-pub(super) fn write(report: &Report, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
-    let own = report.divergences();
+pub(super) fn write(report: &Comparison, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
+    let own = &report.divergences;
     match own.as_slice() {
         [] => {}
         [one] => said(&report.pairs[*one], "Why: ", paint, out)?,
@@ -66,17 +66,20 @@ pub(super) fn write(report: &Report, paint: Paint, out: &mut dyn Write) -> anyho
     Ok(())
 }
 
-fn alike(a: &PairReport, b: &PairReport) -> bool {
-    let known = |pair: &PairReport| {
-        pair.causes
-            .first()
-            .filter(|cause| cause.kind != "unknown")
-            .map(|cause| (cause.kind, cause.text.clone()))
-    };
+fn alike(a: &Pair, b: &Pair) -> bool {
     known(a).is_some() && known(a) == known(b)
 }
 
-fn said(pair: &PairReport, before: &str, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
+/// What the best cause says, unless it only says that nothing was found.
+fn known(pair: &Pair) -> Option<(&str, &str)> {
+    let cause = pair
+        .causes
+        .first()
+        .filter(|cause| cause.kind != "unknown")?;
+    Some((&cause.kind, &cause.text))
+}
+
+fn said(pair: &Pair, before: &str, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(cause) = pair.causes.first() else {
         // Not examined: nothing to say of a single one, its line in a list is still wanted.
         if before.trim_start().starts_with("Why") {
@@ -88,7 +91,7 @@ fn said(pair: &PairReport, before: &str, paint: Paint, out: &mut dyn Write) -> a
     let line = format!(
         "{before}{}{}",
         human::safe(&cause.text),
-        share(cause.explained)
+        share(cause.explained.map(f64::from))
     );
     let colour = if cause.kind == "unknown" {
         Colour::Doubtful
