@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use twinscope_tensor::FindingKind;
 use utoipa::ToSchema;
 
-/// Why, in one sentence, with what it rests on.
+/// Why a pair differs: one sentence, and the values that were fitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Cause {
     pub kind: String,
@@ -18,7 +18,7 @@ pub struct Cause {
     pub details: serde_json::Value,
 }
 
-/// One pair, as the report has it.
+/// Two tensors judged to be the same one, measured and judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Pair {
     pub name: String,
@@ -43,29 +43,29 @@ pub struct Pair {
     #[serde(default)]
     #[schema(required = true)]
     pub causes: Vec<Cause>,
-    /// What kept it from being measured.
+    /// Why the pair was not measured.
     #[serde(default)]
     #[schema(required = true)]
     pub reason: Option<String>,
-    /// The same for programs. Not in the JSON: `None` in a report that was read.
+    /// The same for programs. Not in the JSON, so `None` in a report that was read from it.
     #[serde(skip)]
     pub unmeasured: Option<Unmeasured>,
 }
 
-/// What kept a pair from being measured.
+/// Why a pair was not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmeasured {
     /// The shapes cannot be lined up.
     Shapes,
     Unreadable,
-    /// Stopped before its turn.
+    /// The comparison was stopped before its turn.
     Stopped,
-    /// One of too many: ranked by a sketch.
+    /// There are too many pairs: this one was only ranked, by a sketch of its values.
     Ranked,
 }
 
 impl Pair {
-    /// What a pinned order and a link know a pair by.
+    /// Identifies the pair in a pinned order and in links, across revisions.
     pub fn key(&self) -> String {
         format!(
             "{} = {}",
@@ -75,7 +75,7 @@ impl Pair {
     }
 }
 
-/// A tensor without its partner, and the nearest one there is.
+/// A tensor without a partner, and the most similar one of the other side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Leftover {
     pub name: String,
@@ -93,7 +93,7 @@ pub struct Skipped {
     pub reason: String,
 }
 
-/// Something a user should know about a source.
+/// Something unsafe, odd or missing in a source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Finding {
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -112,7 +112,7 @@ impl Finding {
     }
 }
 
-/// The pair where it begins.
+/// The first pair that diverged by itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FirstDivergence {
     pub name: String,
@@ -132,7 +132,7 @@ pub struct Comparison {
     pub first_divergence: Option<FirstDivergence>,
     pub divergences: Vec<usize>,
     pub layer_offset: i64,
-    /// Of each side, the coarser dtype that all of it was computed in, where it is recorded in a wider one.
+    /// Per side, the dtype that the run was computed in, when its values were recorded in a wider one.
     #[serde(default)]
     #[schema(required = true)]
     pub computed_in: [Option<String>; 2],
@@ -150,7 +150,7 @@ pub struct Comparison {
     pub left_out: Vec<Skipped>,
 }
 
-/// Reports of this schema can be read.
+/// The version of the format. Reports with another number cannot be read.
 pub const SCHEMA: u32 = 1;
 
 impl Comparison {

@@ -4,7 +4,7 @@ use crate::{Cause, Comparison, FirstDivergence, Overall, Verdict};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Pairs of each verdict.
+/// How many pairs have each verdict, and how many tensors have no pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Counts {
     pub identical: usize,
@@ -18,7 +18,7 @@ pub struct Counts {
     pub findings: usize,
 }
 
-/// What a comparison came to, in one line.
+/// The result of a comparison in one line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Headline {
     pub verdict: Overall,
@@ -42,7 +42,7 @@ impl Headline {
         Self::so_far(report, &[])
     }
 
-    /// Counts only what is measured; a pair that still waits has no verdict yet. Nothing said stands for all measured.
+    /// Counts measured pairs only: a pair that is still waiting has no verdict. An empty `measured` means that all are measured.
     pub fn so_far(report: &Comparison, measured: &[bool]) -> Self {
         let is_measured = |nth: usize| measured.get(nth).copied().unwrap_or(true);
         let count = |verdict: Verdict| {

@@ -4,7 +4,7 @@ use crate::Known;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The steps that make the candidate's shape the reference's, in words and as data.
+/// The steps that bring both sides to one shape, in words and as data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Layout {
     pub text: String,
@@ -15,8 +15,8 @@ pub struct Layout {
     pub by: Known<Evidence>,
 }
 
-/// One step. Steps follow each other: an axis counts the dimensions that the steps before have left. Steps without a side are the
-/// candidate's. A side of several parts takes every step in each of its parts, until they are one.
+/// One step. Steps are applied in order, so `axis` counts the dimensions that the steps before it have left. A step without a side
+/// applies to the candidate. While a side consists of several parts, a step applies to each of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "step")]
 pub enum Step {
@@ -41,37 +41,37 @@ pub enum Step {
         axis: usize,
         count: usize,
     },
-    /// Every `parts` parts, one after another.
+    /// Concatenate every `parts` consecutive parts along an axis.
     Concat {
         side: Which,
         axis: usize,
         parts: usize,
     },
-    /// Every `parts` parts added up: partial sums of the ranks.
+    /// Add up every `parts` consecutive parts: partial sums of tensor-parallel ranks.
     Sum {
         side: Which,
         parts: usize,
     },
-    /// Only these parts, in this order: ranks that hold the same are read once.
+    /// Keep only these parts, in this order: ranks that hold copies are read once.
     Keep {
         side: Which,
         parts: Vec<usize>,
-        /// Of every part there is, its place among those that are kept: the one that it is a copy of. Empty where nobody says.
+        /// For each original part, the index in `parts` of the one that it is a copy of. Empty when unknown.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         of: Vec<usize>,
         #[serde(default)]
         why: KeepReason,
-        /// The parts that are not like most of the copies of the same; empty where all are.
+        /// The parts that differ from most copies of the same tensor.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         differ: Vec<usize>,
     },
-    /// Every part becomes several along an axis: the queries, keys and values that a rank holds.
+    /// Split every part into several along an axis: the queries, keys and values of one rank.
     Divide {
         side: Which,
         axis: usize,
         sizes: Vec<u64>,
     },
-    /// Only this range: rank zero's slice, or padding cut off.
+    /// Keep only this range of an axis: the slice of one rank, or everything but padding.
     Cut {
         side: Which,
         axis: usize,
@@ -79,28 +79,29 @@ pub enum Step {
         len: u64,
         why: CutReason,
     },
-    /// Indices along an axis in another order.
+    /// Reorder the indices of an axis.
     Reorder {
         side: Which,
         axis: usize,
         order: Order,
     },
-    /// Both as one row: the last resort.
+    /// Flatten both sides to one dimension: the last resort.
     Flatten,
 }
 
-/// What order an axis is in, and so how to put it right.
+/// The order that an axis is in, which says how to undo it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Order {
-    /// Rank `r` of `n` holds chunks `r` and `2n - 1 - r` of the sequence; the chunks are put in order.
+    /// Rank `r` of `n` holds chunks `r` and `2n - 1 - r` of the sequence (context parallelism). The step sorts the chunks.
     Zigzag { ranks: u64 },
-    /// Every group holds its share of each piece (`[kv, q per kv + 2, d]`); the pieces are put one after another.
+    /// Interleaved by group, each with its share of every piece (`[kv, q per kv + 2, d]`). The step makes the pieces contiguous.
     Unpack { groups: u64, sizes: Vec<u64> },
-    /// The other way: pieces of these sizes one after another become groups that hold a share of each.
+    /// The inverse of `Unpack`: contiguous pieces of these sizes become groups with a share of each.
     Pack { groups: u64, sizes: Vec<u64> },
 }
 
+/// The side that a step applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Which {
@@ -108,31 +109,32 @@ pub enum Which {
     Candidate,
 }
 
+/// Why only a range is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutReason {
     RankZero,
-    /// Where the values agree: another rank's slice, the last token.
+    /// The range whose values agree: another rank's slice, the last token.
     Found,
     Padding,
     User,
 }
 
-/// Why parts are left out, or in another order.
+/// Why parts are dropped or reordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeepReason {
-    /// The others hold the same, which was read.
+    /// The other parts hold equal values; they were compared.
     #[default]
     Copies,
-    /// The others should hold the same and do not: of the copies, the one furthest from the other side is taken.
+    /// The copies differ. The one furthest from the other side is kept, so that the difference is not hidden.
     Furthest,
-    /// All are there, in the order that was declared.
+    /// All parts are kept, in the declared order.
     Order,
     User,
 }
 
-/// What speaks for the steps.
+/// What the choice of steps rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
@@ -143,7 +145,7 @@ pub enum Evidence {
 }
 
 impl Step {
-    /// Which side changes; a flatten changes both.
+    /// The side that the step changes; `Flatten` changes both.
     pub fn side(&self) -> Which {
         match self {
             Step::Concat { side, .. }

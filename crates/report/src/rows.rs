@@ -4,7 +4,7 @@ use crate::{Known, Number, Origin, Pair, Rule, Totals, Verdict};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// One pair in the list: what a table shows of it.
+/// One pair as a row of a table.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Row {
     pub pair: usize,
@@ -19,10 +19,10 @@ pub struct Row {
     #[schema(required = true)]
     pub shape: Option<Vec<u64>>,
     pub dtypes: [String; 2],
-    /// Of one row-major form of the shape on each side, together; null when not known.
+    /// Size of both sides together, row-major; null when unknown.
     #[schema(required = true)]
     pub bytes: Option<u64>,
-    /// Null while it is not measured yet.
+    /// Null until the pair is measured.
     #[schema(required = true)]
     pub verdict: Option<Verdict>,
     #[schema(required = true)]
@@ -39,10 +39,10 @@ pub struct Row {
     pub max_ulp: Option<Number>,
     #[schema(required = true)]
     pub differing: Option<u64>,
-    /// NaN and infinities of both sides.
+    /// NaN and infinite elements of both sides together.
     #[schema(required = true)]
     pub nonfinite: Option<u64>,
-    /// Some element is a NaN or an infinity on one side and not the same on the other: further apart than any number, which no number here says.
+    /// Some element is NaN or infinite on one side and something else on the other, which no number of this row shows.
     pub unequal_nonfinite: bool,
     /// The kind of the best cause, and its sentence.
     #[schema(required = true)]
@@ -56,7 +56,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// `measured` is false for a pair whose turn has not come.
+    /// `measured` is false for a pair that is still waiting.
     pub fn of(nth: usize, pair: &Pair, measured: bool) -> Self {
         let totals = pair.totals.as_ref();
         let cause = pair.causes.first();

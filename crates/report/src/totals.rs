@@ -4,7 +4,7 @@ use crate::Number;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One side of a pair, measured.
+/// One side of a pair, over its finite values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct SideTotals {
@@ -29,7 +29,7 @@ pub struct SideTotals {
 /// One of the worst elements.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Worst {
-    /// The same in all their digits, where a double has not enough of them: integers beyond 2^53.
+    /// The values with all their digits, where an f64 cannot hold them: integers beyond 2^53, complex numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<[String; 2]>,
     #[schema(required = true)]
@@ -39,7 +39,7 @@ pub struct Worst {
 }
 
 impl Worst {
-    /// `candidate - reference`, exact before it is rounded once.
+    /// `candidate - reference`, rounded once.
     pub fn difference(&self) -> f64 {
         let whole = |text: &String| text.parse::<i128>().ok();
         match self
@@ -67,7 +67,7 @@ pub struct Totals {
     pub cosine: Option<Number>,
     pub count: u64,
     pub differing: u64,
-    /// How many differences have each power of two as magnitude: exponent, count.
+    /// Histogram of the differences by magnitude: exponent of two, count.
     #[serde(default)]
     #[schema(required = true)]
     pub magnitudes: Vec<(i32, u64)>,
@@ -89,13 +89,13 @@ pub struct Totals {
     #[serde(default)]
     #[schema(required = true)]
     pub top: Vec<Worst>,
-    /// How many differ by 2^k .. 2^(k+1) units in the last place: k, count.
+    /// Histogram of the differences in units in the last place: `k` for 2^k .. 2^(k+1), count.
     #[serde(default)]
     #[schema(required = true)]
     pub ulps: Vec<(u32, u64)>,
     #[schema(required = true)]
     pub worst: Option<[Number; 2]>,
-    /// `worst` in all its digits, where a double has not enough of them: integers beyond 2^53.
+    /// `worst` with all its digits, where an f64 cannot hold them: integers beyond 2^53, complex numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_exact: Option<[String; 2]>,
     /// Elements that are NaN or infinite on one side and something else on the other. Not in the JSON: 0 in a report that was read.
@@ -104,7 +104,8 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Whether some element is not finite on one side and not the same on the other: it is then the worst one, or all that differs.
+    /// Whether some element is NaN or infinite on one side and something else on the other. Such an element is always `worst`. Failing
+    /// that, elements that differ while `max_abs` (over finite elements) is 0 show it.
     pub fn unequal_nonfinite(&self) -> bool {
         let worst = self
             .worst
