@@ -5,7 +5,7 @@ export PROPTEST_RNG_SEED ?= 1
 # torch takes AMX wherever the processor says it has it; on virtual machines that do not let it be used, Python ends with an illegal instruction.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
-.PHONY: run build test lint docs bench bench-python bench-capture scores fuzz fuzz-build corpus fixtures help ui ui-check e2e python test-frameworks tutorial same
+.PHONY: run build test lint docs bench bench-python bench-capture scores fuzz fuzz-build corpus fixtures help ui ui-check e2e python test-frameworks tutorial same schema
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -28,6 +28,9 @@ ui-check: ## the page: types, unit tests, and that what is committed equals a re
 
 e2e: ## the page in headless Chromium against the real binary
 	scripts/ui.sh e2e
+
+schema: ## write Python's field names anew from the Rust types: python/src/twinscope/_schema.py
+	TWINSCOPE_WRITE_SCHEMA=1 $(CARGO) test --locked -p twinscope-report --test python_schema
 
 python: ## the Python tests, in an environment of their own (the first time downloads torch)
 	CARGO='$(CARGO)' scripts/python.sh

@@ -1810,3 +1810,35 @@ fn one_side_can_come_from_standard_input() {
         "{told}"
     );
 }
+
+/// Scripts compare reports as text, so keys keep the order that version 0.1.0 wrote them in. Digits are left out: the last ones depend on
+/// the processor.
+#[test]
+fn reports_have_the_keys_and_words_of_0_1_0_in_its_order() {
+    let testdata = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    let without_digits = |text: &str| text.replace(|letter: char| letter.is_ascii_digit(), "");
+    for (report, sources) in [
+        (
+            "diverged",
+            &["faultbench/reference.pth", "faultbench/q_bias_missing.pth"][..],
+        ),
+        ("alone", &["folder/mixed/input"]),
+        (
+            "nothing_in_common",
+            &["folder/hf_debug/input", "folder/megatron/input"],
+        ),
+    ] {
+        let path = testdata.join(format!("old_state/reports/{report}.json"));
+        let old = std::fs::read_to_string(path).unwrap();
+        let output = command(&testdata)
+            .args(["diff", "--json"])
+            .args(sources)
+            .output()
+            .unwrap();
+        let new = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            without_digits(&new) == without_digits(&old),
+            "{report}:\n{new}"
+        );
+    }
+}

@@ -4,10 +4,10 @@
 use crate::{
     missing,
     noise::{Measures, angle, averaged},
-    pairing::Leftover,
+    pairing,
     plan::Plan,
     precision,
-    report::{FindingReport, LeftoverReport, PairReport, Report, SkippedReport, Unmeasured},
+    report::{Finding, Leftover, PairReport, Report, Skipped, Unmeasured},
     settings::Settings,
     side::Side,
     verdict::{Facts, Judge, Judgement},
@@ -51,22 +51,21 @@ pub fn gather(
         let listing = side.source().listing();
         report
             .skipped
-            .extend(listing.skipped.iter().map(|skipped| SkippedReport {
-                side: name,
+            .extend(listing.skipped.iter().map(|skipped| Skipped {
+                side: name.to_owned(),
                 name: skipped.name.clone(),
                 reason: skipped.reason.clone(),
             }));
         let findings = listing.findings.iter();
-        report.findings.extend(findings.map(|f| FindingReport {
-            side: name,
-            kind: f.kind.name(),
+        report.findings.extend(findings.map(|f| Finding {
+            side: name.to_owned(),
+            kind: f.kind.name().to_owned(),
             text: f.text.clone(),
-            attack: f.kind.is_attack(),
         }));
     }
     for (items, (side, name)) in plan.left_out.iter().zip(sides.iter().copied()) {
-        let left_out = items.iter().map(|item| SkippedReport {
-            side: name,
+        let left_out = items.iter().map(|item| Skipped {
+            side: name.to_owned(),
             name: side.items()[*item].name.clone(),
             reason: "left out by --only or --skip".to_owned(),
         });
@@ -217,9 +216,9 @@ fn is_checkpoint(side: &Side<'_>) -> bool {
         })
 }
 
-fn leftovers(left: &[Leftover], side: &Side<'_>, other: &Side<'_>) -> Vec<LeftoverReport> {
+fn leftovers(left: &[pairing::Leftover], side: &Side<'_>, other: &Side<'_>) -> Vec<Leftover> {
     left.iter()
-        .map(|leftover| LeftoverReport {
+        .map(|leftover| Leftover {
             name: side.items()[leftover.item].name.clone(),
             suggestion: leftover
                 .suggestion

@@ -7,13 +7,12 @@
 use crate::{
     layout::{CutReason, Step, Which},
     pairing::{Pair, names_rank, rank_of},
-    report::{FindingReport, PairReport, Unmeasured},
+    report::{Finding, PairReport, Unmeasured},
     side::Side,
 };
 use std::collections::BTreeSet;
 
-/// The kind of the finding: counts as a tensor without its partner.
-pub const MISSING_RANKS: &str = "missing_ranks";
+pub use twinscope_report::MISSING_RANKS;
 
 /// The kind of the finding about slices.
 const PART_COMPARED: &str = "part_compared";
@@ -23,7 +22,7 @@ pub(crate) fn findings(
     pairs: &[Pair],
     judged: &[PairReport],
     sides: [&Side<'_>; 2],
-) -> Vec<FindingReport> {
+) -> Vec<Finding> {
     let mut findings = missing_ranks(pairs, judged, sides);
     if findings.is_empty() {
         findings.extend(
@@ -39,7 +38,7 @@ pub(crate) fn findings(
 }
 
 /// The tensors of a side of which a slice was compared; padding is not one.
-fn slices(judged: &[PairReport], (which, name): (Which, &'static str)) -> Option<FindingReport> {
+fn slices(judged: &[PairReport], (which, name): (Which, &'static str)) -> Option<Finding> {
     let kept = |pair: &PairReport| {
         let cut = |step: &Step| match step {
             Step::Cut {
@@ -65,19 +64,14 @@ fn slices(judged: &[PairReport], (which, name): (Which, &'static str)) -> Option
         format!(", and so of {} more", tensors(others.len()))
     };
     let text = format!("{first} was compared, the rest has no partner{more}");
-    Some(FindingReport {
-        side: name,
-        kind: PART_COMPARED,
+    Some(Finding {
+        side: name.to_owned(),
+        kind: PART_COMPARED.to_owned(),
         text,
-        attack: false,
     })
 }
 
-fn missing_ranks(
-    pairs: &[Pair],
-    judged: &[PairReport],
-    sides: [&Side<'_>; 2],
-) -> Vec<FindingReport> {
+fn missing_ranks(pairs: &[Pair], judged: &[PairReport], sides: [&Side<'_>; 2]) -> Vec<Finding> {
     let of_side = |(which, name): (Which, &'static str)| {
         let mut there = BTreeSet::new();
         let mut short = Vec::new();
@@ -102,11 +96,10 @@ fn missing_ranks(
             "{there}: part of {} was compared with nothing, `{first}` the first",
             tensors(short.len())
         );
-        Some(FindingReport {
-            side: name,
-            kind: MISSING_RANKS,
+        Some(Finding {
+            side: name.to_owned(),
+            kind: MISSING_RANKS.to_owned(),
             text,
-            attack: false,
         })
     };
     [

@@ -1,4 +1,4 @@
-//! Every pair with its totals and verdict, and every tensor left without a partner, in execution order: the contract's `diff --json`.
+//! A comparison in memory: every pair with its facts, its judgement and its causes. [`Report::document`] is what everyone else sees.
 
 use crate::{
     layout::Layout,
@@ -6,9 +6,9 @@ use crate::{
     settings::Rule,
     verdict::{self, Judgement, Origin, Verdict},
 };
-use serde::{Serialize, Serializer, ser::SerializeStruct};
 use twinscope_measure::{SideTotals, Totals, Worst};
-pub use twinscope_report::{Cause, Overall};
+use twinscope_report as document;
+pub use twinscope_report::{Cause, Finding, Leftover, Overall, Skipped, Unmeasured};
 use twinscope_tensor::{DType, Shape};
 
 /// One pair, judged.
@@ -52,43 +52,6 @@ impl PairReport {
     }
 }
 
-/// What kept a pair from being measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmeasured {
-    /// The shapes cannot be lined up.
-    Shapes,
-    Unreadable,
-    /// Stopped before its turn.
-    Stopped,
-    /// One of too many: ranked by a sketch.
-    Ranked,
-}
-
-/// A tensor without its partner, and the nearest one there is.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LeftoverReport {
-    pub name: String,
-    pub suggestion: Option<String>,
-    pub score: Option<f64>,
-}
-
-/// A tensor or member that could not be read.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SkippedReport {
-    pub side: &'static str,
-    pub name: String,
-    pub reason: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FindingReport {
-    pub side: &'static str,
-    pub kind: &'static str,
-    pub text: String,
-    #[serde(skip)]
-    pub attack: bool,
-}
-
 /// The whole comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -100,12 +63,12 @@ pub struct Report {
     /// Of each side, the coarser dtype that all of it was computed in, where it is recorded in a wider one.
     pub computed_in: [Option<DType>; 2],
     pub pairs: Vec<PairReport>,
-    pub only_reference: Vec<LeftoverReport>,
-    pub only_candidate: Vec<LeftoverReport>,
-    pub skipped: Vec<SkippedReport>,
-    pub findings: Vec<FindingReport>,
+    pub only_reference: Vec<Leftover>,
+    pub only_candidate: Vec<Leftover>,
+    pub skipped: Vec<Skipped>,
+    pub findings: Vec<Finding>,
     /// Left out by `--only` and `--skip`.
-    pub left_out: Vec<SkippedReport>,
+    pub left_out: Vec<Skipped>,
 }
 
 impl Report {
@@ -128,130 +91,109 @@ impl Report {
     }
 }
 
-/// NaN and infinities as the contract's strings, undefined as null.
-fn number(value: Option<f64>) -> serde_json::Value {
-    match value {
-        None => serde_json::Value::Null,
-        Some(value) if value.is_nan() => "NaN".into(),
-        Some(value) if value.is_infinite() => {
-            if value > 0.0 { "Infinity" } else { "-Infinity" }.into()
-        }
-        Some(value) => value.into(),
-    }
-}
-
-/// One name as itself, several as a list.
-fn names(names: &[String]) -> serde_json::Value {
-    match names {
-        [one] => one.as_str().into(),
-        many => many.into(),
-    }
-}
-
-impl Serialize for Report {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Report", 16)?;
+impl Report {
+    /// The document that is printed, shown and kept.
+    pub fn document(&self) -> document::Comparison {
         let divergences = self.divergences();
-        let first = divergences
-            .first()
-            .map(|at| serde_json::json!({"pair": at, "name": self.pairs[*at].name}));
-        out.serialize_field("schema", &1)?;
-        out.serialize_field("reference", &self.reference)?;
-        out.serialize_field("candidate", &self.candidate)?;
-        out.serialize_field("verdict", &self.verdict())?;
-        out.serialize_field("partial", &self.partial)?;
-        out.serialize_field("first_divergence", &first)?;
-        out.serialize_field("divergences", &divergences)?;
-        out.serialize_field("layer_offset", &self.layer_offset)?;
-        out.serialize_field(
-            "computed_in",
-            &self
+        document::Comparison {
+            schema: document::SCHEMA,
+            reference: self.reference.clone(),
+            candidate: self.candidate.clone(),
+            verdict: self.verdict(),
+            partial: self.partial,
+            first_divergence: divergences.first().map(|pair| document::FirstDivergence {
+                name: self.pairs[*pair].name.clone(),
+                pair: *pair,
+            }),
+            divergences,
+            layer_offset: self.layer_offset,
+            computed_in: self
                 .computed_in
                 .map(|dtype| dtype.map(|dtype| dtype.to_string())),
-        )?;
-        out.serialize_field(
-            "pairs",
-            &self
+            pairs: self
                 .pairs
                 .iter()
                 .enumerate()
-                .map(|(order, pair)| NumberedPair { order, pair })
-                .collect::<Vec<_>>(),
-        )?;
-        out.serialize_field("only_reference", &self.only_reference)?;
-        out.serialize_field("only_candidate", &self.only_candidate)?;
-        out.serialize_field("skipped", &self.skipped)?;
-        out.serialize_field("findings", &self.findings)?;
-        out.serialize_field("left_out", &self.left_out)?;
-        out.end()
+                .map(|(order, pair)| pair.document(order))
+                .collect(),
+            only_reference: self.only_reference.clone(),
+            only_candidate: self.only_candidate.clone(),
+            skipped: self.skipped.clone(),
+            findings: self.findings.clone(),
+            left_out: self.left_out.clone(),
+        }
     }
 }
 
-/// A pair with its place in the report: one element of `pairs`.
-#[derive(Debug)]
-pub struct NumberedPair<'a> {
-    pub order: usize,
-    pub pair: &'a PairReport,
-}
-
-impl Serialize for NumberedPair<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let pair = self.pair;
-        let mut out = serializer.serialize_struct("Pair", 15)?;
-        out.serialize_field("name", &pair.name)?;
-        out.serialize_field("reference", &names(&pair.reference))?;
-        out.serialize_field("candidate", &names(&pair.candidate))?;
-        out.serialize_field("order", &self.order)?;
-        out.serialize_field("rule", &pair.rule)?;
-        out.serialize_field("score", &pair.score)?;
-        out.serialize_field("layout", &pair.layout)?;
-        out.serialize_field("shape", &pair.shape.as_ref().map(Shape::dims))?;
-        out.serialize_field("dtypes", &pair.dtypes.map(|dtype| dtype.to_string()))?;
-        out.serialize_field("verdict", &pair.verdict())?;
-        out.serialize_field("agrees_at", &pair.agrees_at())?;
-        out.serialize_field("origin", &pair.origin())?;
-        out.serialize_field(
-            "totals",
-            &pair
+impl PairReport {
+    /// One element of the document's `pairs`.
+    fn document(&self, order: usize) -> document::Pair {
+        document::Pair {
+            name: self.name.clone(),
+            reference: self.reference.as_slice().into(),
+            candidate: self.candidate.as_slice().into(),
+            order,
+            rule: self.rule.into(),
+            score: self.score,
+            layout: self.layout.as_ref().map(|layout| document::Layout {
+                text: layout.text.clone(),
+                steps: layout.steps.clone(),
+                by: layout.by.into(),
+            }),
+            shape: self.shape.as_ref().map(|shape| shape.dims().to_vec()),
+            dtypes: self.dtypes.map(|dtype| dtype.to_string()),
+            verdict: self.verdict(),
+            agrees_at: self.agrees_at().map(str::to_owned),
+            origin: self.origin(),
+            totals: self
                 .totals
                 .as_ref()
-                .map(|totals| json_totals(totals, pair.shape.as_ref())),
-        )?;
-        out.serialize_field("causes", &pair.causes)?;
-        out.serialize_field("reason", &pair.reason)?;
-        out.end()
+                .map(|totals| totals_document(totals, self.shape.as_ref())),
+            causes: self.causes.clone(),
+            reason: self.reason.clone(),
+            unmeasured: self.unmeasured,
+        }
     }
 }
 
-fn json_totals(totals: &Totals, shape: Option<&Shape>) -> serde_json::Value {
+fn number(value: Option<f64>) -> Option<document::Number> {
+    value.map(document::Number)
+}
+
+fn totals_document(totals: &Totals, shape: Option<&Shape>) -> document::Totals {
     let index = |at: u64| shape.map(|shape| shape.unravel(at));
-    let mut json = serde_json::json!({
-        "count": totals.count,
-        "compared": totals.compared,
-        "differing": totals.differing,
-        "max_abs": number(totals.max_abs),
-        "mean_abs": number(totals.mean_abs),
-        "max_rel": number(totals.max_rel),
-        "mean_rel": number(totals.mean_rel),
-        "mse": number(totals.mse),
-        "rel_l2": number(totals.rel_l2),
-        "cosine": number(totals.cosine),
-        "max_ulp": number(totals.max_ulp),
-        "argmax": totals.worst.as_ref().and_then(|worst| index(worst.at)),
-        "worst": totals.worst.as_ref().filter(|worst| is_number(worst)).map(values),
-        "reference": side(&totals.reference),
-        "candidate": side(&totals.candidate),
-        "top": totals.top.iter().map(|top| one_of_top(top, index(top.at))).collect::<Vec<_>>(),
-        "magnitudes": totals.magnitudes,
-        "ulps": totals.ulps,
-    });
-    if let Some(exact) = totals.worst.as_ref().and_then(Worst::exact) {
-        json["worst_exact"] = exact.to_vec().into();
+    let worst = totals.worst.as_ref();
+    document::Totals {
+        argmax: worst.and_then(|worst| index(worst.at)),
+        beyond: totals.beyond,
+        candidate: side_document(&totals.candidate),
+        compared: totals.compared,
+        cosine: number(totals.cosine),
+        count: totals.count,
+        differing: totals.differing,
+        magnitudes: totals.magnitudes.clone(),
+        max_abs: number(totals.max_abs),
+        max_rel: number(totals.max_rel),
+        max_ulp: number(totals.max_ulp),
+        mean_abs: number(totals.mean_abs),
+        mean_rel: number(totals.mean_rel),
+        mse: number(totals.mse),
+        reference: side_document(&totals.reference),
+        rel_l2: number(totals.rel_l2),
+        top: totals
+            .top
+            .iter()
+            .map(|top| document::Worst {
+                exact: top.exact(),
+                index: index(top.at),
+                values: values(top),
+            })
+            .collect(),
+        ulps: totals.ulps.clone(),
+        worst: worst.filter(|worst| is_number(worst)).map(values),
+        worst_exact: worst.and_then(Worst::exact),
+        nonfinite_differing: totals.nonfinite_differing,
     }
-    if let Some(beyond) = totals.beyond {
-        json["beyond"] = beyond.into();
-    }
-    json
 }
 
 /// Words and records have no values. Two that are NaN are equal, and never the worst.
@@ -259,35 +201,19 @@ fn is_number(worst: &Worst) -> bool {
     !(worst.reference.is_nan() && worst.candidate.is_nan() && worst.imaginary.is_none())
 }
 
-fn values(worst: &Worst) -> [serde_json::Value; 2] {
-    [worst.reference, worst.candidate].map(|value| number(Some(value)))
+fn values(worst: &Worst) -> [document::Number; 2] {
+    [worst.reference, worst.candidate].map(document::Number)
 }
 
-fn one_of_top(worst: &Worst, index: Option<Vec<u64>>) -> serde_json::Value {
-    let mut json = serde_json::json!({"index": index, "values": values(worst)});
-    if let Some(exact) = worst.exact() {
-        json["exact"] = exact.to_vec().into();
-    }
-    json
-}
-
-fn side(side: &SideTotals) -> serde_json::Value {
-    serde_json::json!({
-        "mean": number(side.mean),
-        "std": number(side.std),
-        "min": number(side.min),
-        "max": number(side.max),
-        "nan": side.nan,
-        "inf": side.inf,
-        "zero": side.zero,
-        "norm": number(side.norm),
-    })
-}
-/// The dtypes of a pair, for messages.
-pub fn dtype_text(dtypes: [DType; 2]) -> String {
-    if dtypes[0] == dtypes[1] {
-        dtypes[0].to_string()
-    } else {
-        format!("{} / {}", dtypes[0], dtypes[1])
+fn side_document(side: &SideTotals) -> document::SideTotals {
+    document::SideTotals {
+        inf: side.inf,
+        max: number(side.max),
+        mean: number(side.mean),
+        min: number(side.min),
+        nan: side.nan,
+        norm: number(side.norm),
+        std: number(side.std),
+        zero: side.zero,
     }
 }

@@ -4,21 +4,7 @@
 //! typing mistake is not a silent default.
 
 use serde::{Deserialize, Serialize};
-
-/// A rule that pairs tensors. The names are the contract's, in `--match` and in every pair's `rule`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rule {
-    Manual,
-    LayerStage,
-    Exact,
-    Normalized,
-    Pattern,
-    Plugin,
-    Fuzzy,
-    Shape,
-    Values,
-}
+pub use twinscope_report::{Names, Rule};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -64,13 +50,6 @@ pub struct Pattern {
 pub struct MapEntry {
     pub reference: Names,
     pub candidate: Names,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "names are a string or a list of strings")]
-pub enum Names {
-    One(String),
-    Many(Vec<String>),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -148,43 +127,6 @@ fn nearest(name: &str) -> String {
     best.map_or_else(String::new, |rule| {
         format!(", did you mean `{}`", rule.name())
     })
-}
-
-impl Rule {
-    pub const ALL: [Self; 9] = [
-        Self::Manual,
-        Self::LayerStage,
-        Self::Exact,
-        Self::Normalized,
-        Self::Pattern,
-        Self::Plugin,
-        Self::Fuzzy,
-        Self::Shape,
-        Self::Values,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Manual => "manual",
-            Self::LayerStage => "layer_stage",
-            Self::Exact => "exact",
-            Self::Normalized => "normalized",
-            Self::Pattern => "pattern",
-            Self::Plugin => "plugin",
-            Self::Fuzzy => "fuzzy",
-            Self::Shape => "shape",
-            Self::Values => "values",
-        }
-    }
-
-    pub fn parse(name: &str) -> Result<Self, ConfigError> {
-        Self::ALL
-            .into_iter()
-            .find(|rule| rule.name() == name)
-            .ok_or_else(|| ConfigError::UnknownRule {
-                name: name.to_owned(),
-            })
-    }
 }
 
 impl Settings {
@@ -286,7 +228,9 @@ impl Settings {
                     plugins.push(program.to_owned());
                     Rule::Plugin
                 }
-                None => Rule::parse(word)?,
+                None => Rule::from_name(word).ok_or_else(|| ConfigError::UnknownRule {
+                    name: word.to_owned(),
+                })?,
             };
             if !rules.contains(&rule) {
                 rules.push(rule);
@@ -467,7 +411,7 @@ mod tests {
     fn every_rule_has_the_name_it_is_saved_under() {
         for rule in Rule::ALL {
             assert_eq!(serde_json::to_value(rule).unwrap(), rule.name());
-            assert_eq!(Rule::parse(rule.name()).unwrap(), rule);
+            assert_eq!(Rule::from_name(rule.name()), Some(rule));
         }
     }
 

@@ -15,6 +15,14 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    pub const ALL: [Self; 5] = [
+        Self::Identical,
+        Self::Rounding,
+        Self::Harmless,
+        Self::Diverged,
+        Self::Incomparable,
+    ];
+
     pub fn agrees(self) -> bool {
         matches!(
             self,
@@ -42,6 +50,8 @@ pub enum Origin {
 }
 
 impl Origin {
+    pub const ALL: [Self; 2] = [Self::Own, Self::Inherited];
+
     pub fn name(self) -> &'static str {
         match self {
             Origin::Own => "own",
@@ -57,4 +67,16 @@ pub enum Overall {
     Agree,
     Diverged,
     Incomparable,
+}
+
+impl Overall {
+    pub const ALL: [Self; 3] = [Self::Agree, Self::Diverged, Self::Incomparable];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Overall::Agree => "agree",
+            Overall::Diverged => "diverged",
+            Overall::Incomparable => "incomparable",
+        }
+    }
 }

@@ -5,7 +5,6 @@
 
 use crate::{
     app::App,
-    document::{Headline, Report, Row},
     events::{Phase, Progress, State, What},
     problem::{Answer, Problem},
     session::{Current, Session},
@@ -20,8 +19,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use twinscope_compare::{Job, job, report::Unmeasured};
+use twinscope_compare::{Job, job};
 use twinscope_explain::Causes;
+use twinscope_report::{Comparison, Headline, Row, Unmeasured};
 
 /// How often progress is told.
 const TICK: Duration = Duration::from_millis(100);
@@ -106,7 +106,7 @@ impl Run {
         }
     }
 
-    fn compare(&self) -> Answer<(State, Option<(Report, String)>)> {
+    fn compare(&self) -> Answer<(State, Option<Comparison>)> {
         self.progress(Progress::default());
         let sources = self.session.sources(&self.app)?;
         self.progress(Progress {
@@ -152,12 +152,11 @@ impl Run {
             return Ok((State::Cancelled, None));
         };
         self.name(&mut report);
-        let text = serde_json::to_string(&report)?;
-        let document = serde_json::from_str(&text)?;
+        let document = report.document();
         if self.session.is_latest(&self.cancel) {
             self.session.set_job(job);
         }
-        Ok((state, Some((document, text))))
+        Ok((state, Some(document)))
     }
 
     /// Sources are called what the user calls them, not where an upload lies.
@@ -200,28 +199,26 @@ impl Run {
         let Some(report) = job.so_far(&sources.both()) else {
             return;
         };
+        let report = report.document();
         let done: Vec<bool> = report
             .pairs
             .iter()
             .map(|pair| pair.unmeasured != Some(Unmeasured::Stopped))
             .collect();
-        let Ok(document) = Report::of(&report) else {
-            return;
-        };
-        let changed: Vec<Row> = document
+        let changed: Vec<Row> = report
             .pairs
             .iter()
             .enumerate()
             .filter(|(nth, pair)| shown.is_new(*nth, (done[*nth], pair.verdict as u8)))
             .map(|(nth, pair)| Row::of(nth, pair, done[nth]))
             .collect();
-        shown.rows = document
+        shown.rows = report
             .pairs
             .iter()
             .zip(&done)
             .map(|(pair, done)| (*done, pair.verdict as u8))
             .collect();
-        let (report, done) = (Arc::new(document), Arc::new(done));
+        let (report, done) = (Arc::new(report), Arc::new(done));
         self.session.set_current(Current {
             revision: self.revision,
             provisional: true,
@@ -242,7 +239,7 @@ impl Run {
     }
 
     /// Keeps what came out of it, and says so.
-    fn end(&self, state: State, report: Option<(Report, String)>, problem: Option<Problem>) {
+    fn end(&self, state: State, report: Option<Comparison>, problem: Option<Problem>) {
         if !self.session.is_latest(&self.cancel) {
             return;
         }
@@ -269,10 +266,10 @@ impl Run {
     fn keep(
         &self,
         state: State,
-        report: Option<(Report, String)>,
+        report: Option<Comparison>,
         problem: Option<Problem>,
     ) -> Answer<()> {
-        let headline = report.as_ref().map(|(report, _)| Headline::of(report));
+        let headline = report.as_ref().map(Headline::of);
         let document = {
             let mut record = self.session.record();
             record.state = state;
@@ -285,7 +282,8 @@ impl Run {
         };
         let updated = self.session.record().updated;
         match report {
-            Some((report, text)) => {
+            Some(report) => {
+                let text = serde_json::to_string(&report)?;
                 let report = Arc::new(report);
                 self.session.set_current(Current {
                     revision: self.revision,

@@ -1,7 +1,6 @@
 //! What a user changes about a session, and how it is taken back: each edit is logged with what it replaced.
 
 use crate::{
-    document::{Report, Row},
     problem::{Answer, Problem},
     session::Record,
 };
@@ -10,8 +9,9 @@ use twinscope_compare::{
     Settings,
     layout::parse_steps,
     mapfile, plan,
-    settings::{LayoutOverride, MapEntry, Names},
+    settings::{LayoutOverride, MapEntry},
 };
+use twinscope_report::{Comparison, Row};
 use utoipa::ToSchema;
 
 /// Which side a name is of.
@@ -122,20 +122,13 @@ impl Change {
     }
 }
 
-fn names(names: &[String]) -> Names {
-    match names {
-        [one] => Names::One(one.clone()),
-        many => Names::Many(many.to_vec()),
-    }
-}
-
 fn shown(reference: &[String], candidate: &[String]) -> String {
     format!("{} = {}", reference.join(" + "), candidate.join(" + "))
 }
 
 impl Edit {
     /// What this edit does to a session, as its record and report are now.
-    pub fn change(&self, record: &Record, report: Option<&Report>) -> Answer<Change> {
+    pub fn change(&self, record: &Record, report: Option<&Comparison>) -> Answer<Change> {
         let mut after = record.settings.clone();
         let label = match self {
             Edit::Pair {
@@ -153,8 +146,8 @@ impl Edit {
                 candidate,
             } => {
                 let entry = MapEntry {
-                    reference: names(reference),
-                    candidate: names(candidate),
+                    reference: reference.as_slice().into(),
+                    candidate: candidate.as_slice().into(),
                 };
                 after.map.retain(|other| *other != entry);
                 if !after.unpaired.contains(&entry) {
@@ -263,7 +256,7 @@ pub(crate) fn check(settings: &Settings, plugins: &[String]) -> Answer<()> {
     Ok(plan::check(settings)?)
 }
 
-fn need(report: Option<&Report>) -> Answer<&Report> {
+fn need(report: Option<&Comparison>) -> Answer<&Comparison> {
     report.ok_or_else(|| Problem::conflict("not_compared", "nothing has been compared yet"))
 }
 
@@ -283,14 +276,14 @@ fn pair(settings: &mut Settings, reference: &[String], candidate: &[String]) {
     };
     settings.map.retain(free);
     let entry = MapEntry {
-        reference: names(reference),
-        candidate: names(candidate),
+        reference: reference.into(),
+        candidate: candidate.into(),
     };
     settings.unpaired.retain(|other| *other != entry);
     settings.map.push(entry);
 }
 
-fn suggestion(report: &Report, side: SideName, name: &str) -> Answer<(String, String)> {
+fn suggestion(report: &Comparison, side: SideName, name: &str) -> Answer<(String, String)> {
     let left = if side == SideName::Reference {
         &report.only_reference
     } else {
@@ -310,7 +303,7 @@ fn suggestion(report: &Report, side: SideName, name: &str) -> Answer<(String, St
 }
 
 /// The best first, so that a name wanted by two goes to the more alike.
-fn accept_all(settings: &mut Settings, report: &Report, least: f64) -> usize {
+fn accept_all(settings: &mut Settings, report: &Comparison, least: f64) -> usize {
     let mut all: Vec<(f64, &str, &str)> = report
         .only_reference
         .iter()
@@ -334,7 +327,7 @@ fn accept_all(settings: &mut Settings, report: &Report, least: f64) -> usize {
 }
 
 /// A move pins the order when it is not pinned yet.
-fn moved(record: &Record, report: Option<&Report>, key: &str, to: usize) -> Answer<Change> {
+fn moved(record: &Record, report: Option<&Comparison>, key: &str, to: usize) -> Answer<Change> {
     let label = format!("moved {key}");
     let unknown = || Problem::not_found("no_such_pair", format!("there is no pair `{key}`"));
     if let Some(order) = &record.order {
@@ -351,7 +344,7 @@ fn moved(record: &Record, report: Option<&Report>, key: &str, to: usize) -> Answ
     let mut keys: Vec<String> = need(report)?
         .pairs
         .iter()
-        .map(crate::document::Pair::key)
+        .map(twinscope_report::Pair::key)
         .collect();
     let from = keys
         .iter()

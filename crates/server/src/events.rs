@@ -3,7 +3,7 @@
 //! One log serves every tab. Whoever asks for more than is kept is given a snapshot instead, so a slow reader loses nothing but
 //! the steps in between.
 
-use crate::{document::Row, problem::Problem};
+use crate::problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::VecDeque,
@@ -13,6 +13,7 @@ use std::{
     },
 };
 use tokio::sync::watch;
+use twinscope_report::Row;
 use utoipa::ToSchema;
 
 /// How a comparison is doing.

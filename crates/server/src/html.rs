@@ -4,11 +4,11 @@
 //! `<script type="application/json" id="twinscope-report">`. The report is put into it. The same element is what an import looks for.
 
 use crate::{
-    document::{Headline, Number, Report},
     embed,
     problem::{Answer, Problem},
 };
 use std::fmt::Write as _;
+use twinscope_report::{Comparison, Headline, Leftover, Number};
 
 const OPEN: &str = "<script type=\"application/json\" id=\"twinscope-report\">";
 const CLOSE: &str = "</script>";
@@ -23,7 +23,7 @@ pub fn report_page(json: &str) -> Answer<String> {
     {
         return Ok([before, OPEN, &safe, CLOSE, after].concat());
     }
-    let report: Report = serde_json::from_str(json)
+    let report: Comparison = serde_json::from_str(json)
         .map_err(|error| Problem::internal(format!("the report cannot be read: {error}")))?;
     Ok(plain(&report, &safe))
 }
@@ -43,9 +43,8 @@ fn escaped(text: &str) -> String {
 }
 
 /// A table without a script.
-fn plain(report: &Report, json: &str) -> String {
+fn plain(report: &Comparison, json: &str) -> String {
     let headline = Headline::of(report);
-    let word = |value: &dyn erased::Word| value.word();
     let number = |value: Option<Number>| match value.map(|number| number.0) {
         None => String::new(),
         Some(x) if x != 0.0 && (x.abs() < 1e-3 || x.abs() >= 1e6) => format!("{x:.3e}"),
@@ -57,10 +56,10 @@ fn plain(report: &Report, json: &str) -> String {
     let mut rows = String::new();
     for pair in &report.pairs {
         let totals = pair.totals.as_ref();
-        let verdict = word(&pair.verdict);
+        let verdict = pair.verdict.name();
         let origin = pair
             .origin
-            .map_or_else(String::new, |origin| format!(" ({})", word(&origin)));
+            .map_or_else(String::new, |origin| format!(" ({})", origin.name()));
         let cause = pair.causes.first().map_or_else(
             || pair.reason.clone().unwrap_or_default(),
             |cause| cause.text.clone(),
@@ -84,7 +83,7 @@ fn plain(report: &Report, json: &str) -> String {
         || "no divergence".to_owned(),
         |first| format!("first divergence: {}", first.name),
     );
-    let left = |title: &str, names: &[crate::document::Leftover]| match names.is_empty() {
+    let left = |title: &str, names: &[Leftover]| match names.is_empty() {
         true => String::new(),
         false => format!(
             "<h2>{title}</h2><p>{}</p>",
@@ -111,28 +110,7 @@ fn plain(report: &Report, json: &str) -> String {
         escaped(&first),
         left("Only in the reference", &report.only_reference),
         left("Only in the candidate", &report.only_candidate),
-        verdict = word(&report.verdict),
+        verdict = report.verdict.name(),
         partial = if report.partial { ", partial" } else { "" },
     )
-}
-
-mod erased {
-    //! Words of the contract, as JSON writes them.
-
-    use crate::document::{Origin, Overall, Verdict};
-
-    pub(super) trait Word {
-        fn word(&self) -> String;
-    }
-
-    macro_rules! word {
-        ($($type:ty),*) => {$(
-            impl Word for $type {
-                fn word(&self) -> String {
-                    serde_json::to_value(self).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
-                }
-            }
-        )*};
-    }
-    word!(Origin, Overall, Verdict);
 }

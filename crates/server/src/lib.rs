@@ -10,7 +10,6 @@
 pub mod api;
 mod app;
 mod comparison;
-pub mod document;
 mod edits;
 mod embed;
 mod events;

@@ -5,7 +5,6 @@
 
 use crate::{
     app::{App, now},
-    document::{Headline, Pair, Report},
     edits::{Change, Edit},
     events::{Progress, State, What},
     problem::{Answer, Problem},
@@ -17,6 +16,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use twinscope_compare::{Job, Settings};
+use twinscope_report::{Comparison, Headline, Pair};
 
 /// What is kept of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ pub struct Current {
     pub revision: u64,
     /// Not everything is measured yet, and verdicts may still change.
     pub provisional: bool,
-    pub report: Arc<Report>,
+    pub report: Arc<Comparison>,
     /// Which pairs are measured; empty stands for all.
     pub measured: Arc<Vec<bool>>,
 }
@@ -211,7 +211,7 @@ impl Session {
         let Some(text) = app.store.report(&self.id)? else {
             return Ok(None);
         };
-        let report: Report = serde_json::from_str(&text)?;
+        let report: Comparison = serde_json::from_str(&text)?;
         let current = Current {
             revision: self.record().compared,
             provisional: false,

@@ -3,7 +3,6 @@
 
 use crate::{
     app::App,
-    document::Pair,
     edits::SideName,
     problem::{Answer, Problem},
     session::Session,
@@ -13,6 +12,7 @@ use serde::Deserialize;
 use std::ops::Range;
 use twinscope_compare::{Side, layout};
 use twinscope_explain::Scene;
+use twinscope_report::Pair;
 use twinscope_tensor::{DType, Operand, Picked, Plane, Shape, View};
 use utoipa::IntoParams;
 

@@ -1,6 +1,6 @@
 //! One line for each pair, for spreadsheets: what `diff --csv` writes and the page gives away.
 
-use crate::document::{Number, Pair, Report, SideTotals, Totals};
+use twinscope_report::{Comparison, Number, Origin, Pair, SideTotals, Totals};
 
 const HEADER: &str = "order,name,reference,candidate,rule,score,layout,shape,reference_dtype,candidate_dtype,verdict,origin,count,compared,differing,\
 max_abs,mean_abs,max_rel,mean_rel,mse,rel_l2,cosine,max_ulp,\
@@ -8,7 +8,7 @@ reference_mean,reference_std,reference_min,reference_max,reference_nan,reference
 candidate_mean,candidate_std,candidate_min,candidate_max,candidate_nan,candidate_inf,candidate_zero,reason,cause,cause_text";
 
 /// Undefined is empty; NaN and infinities are words, as in JSON.
-pub fn csv(report: &Report) -> String {
+pub fn csv(report: &Comparison) -> String {
     let mut text = format!("{HEADER}\n");
     for pair in &report.pairs {
         let fields: Vec<String> = fields(pair).iter().map(|field| quoted(field)).collect();
@@ -16,14 +16,6 @@ pub fn csv(report: &Report) -> String {
         text.push('\n');
     }
     text
-}
-
-/// A word of the contract, as JSON writes it.
-fn word(value: impl serde::Serialize) -> String {
-    serde_json::to_value(value)
-        .ok()
-        .and_then(|value| value.as_str().map(str::to_owned))
-        .unwrap_or_default()
 }
 
 fn fields(pair: &Pair) -> Vec<String> {
@@ -35,7 +27,7 @@ fn fields(pair: &Pair) -> Vec<String> {
         pair.name.clone(),
         pair.reference.all().join(" + "),
         pair.candidate.all().join(" + "),
-        pair.rule.clone(),
+        pair.rule.name().to_owned(),
         pair.score.to_string(),
         pair.layout
             .as_ref()
@@ -43,8 +35,8 @@ fn fields(pair: &Pair) -> Vec<String> {
         shape,
         pair.dtypes[0].clone(),
         pair.dtypes[1].clone(),
-        word(pair.verdict),
-        pair.origin.map_or_else(String::new, word),
+        pair.verdict.name().to_owned(),
+        pair.origin.map_or("", Origin::name).to_owned(),
     ];
     match &pair.totals {
         None => fields.extend(std::iter::repeat_n(String::new(), 25)),
@@ -52,7 +44,7 @@ fn fields(pair: &Pair) -> Vec<String> {
     }
     let cause = pair.causes.first();
     fields.push(pair.reason.clone().unwrap_or_default());
-    fields.push(cause.map_or_else(String::new, |cause| cause.kind.clone()));
+    fields.push(cause.map_or_else(String::new, |cause| cause.kind.to_string()));
     fields.push(cause.map_or_else(String::new, |cause| cause.text.clone()));
     fields
 }

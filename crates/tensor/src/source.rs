@@ -103,6 +103,17 @@ impl FindingKind {
         }
     }
 
+    pub fn from_name(name: &str) -> Option<Self> {
+        [
+            FindingKind::UnsafeGlobal,
+            FindingKind::PathEscape,
+            FindingKind::OpaqueObject,
+            FindingKind::Odd,
+        ]
+        .into_iter()
+        .find(|kind| kind.name() == name)
+    }
+
     /// Whether this is an attempt to execute or escape, which makes `ls` end with exit code 2.
     pub fn is_attack(self) -> bool {
         matches!(self, FindingKind::UnsafeGlobal | FindingKind::PathEscape)

@@ -1,6 +1,7 @@
 """The documents of `twinscope --json` as Python objects, field by field as `docs/contract.md` names them.
 
 Numbers that are undefined are `None`; NaN and infinities are floats. What a newer program says beyond these fields is in `json`.
+Field names and words come from the program's own types: `_schema.py` is generated, and a test compares these classes with it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import dataclasses
 import types
 import typing
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Literal, TypeVar, Union
+from typing import Any, Iterator, TypeVar, Union
 
 from . import _html
+from ._schema import Origin, Overall, Verdict
 
 T = TypeVar("T")
 Number = Union[float, int, None]
@@ -90,9 +92,9 @@ class Pair:
     layout: Layout | None
     shape: list[int] | None
     dtypes: list[str]
-    verdict: Literal["identical", "rounding", "harmless", "diverged", "incomparable"]
+    verdict: Verdict
     agrees_at: str | None
-    origin: Literal["own", "inherited"] | None
+    origin: Origin | None
     totals: Totals | None
     causes: list[Cause]
     reason: str | None = None
@@ -137,7 +139,7 @@ class Report:
 
     reference: str
     candidate: str
-    verdict: Literal["agree", "diverged", "incomparable"]
+    verdict: Overall
     partial: bool
     first_divergence: FirstDivergence | None
     divergences: list[int]
@@ -149,6 +151,8 @@ class Report:
     findings: list[Finding]
     schema: int = 1
     left_out: list[Skipped] = field(default_factory=list)
+    # Of each side, the coarser dtype that all of it was computed in, where it is recorded in a wider one.
+    computed_in: list[str | None] = field(default_factory=lambda: [None, None])
     json: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
@@ -223,6 +227,8 @@ class TensorStats:
     neg_inf: int = 0
     sum: Number = None
     max_abs: Number = None
+    # "overflowed" or "underflowed" when the squares left the range of a double and were measured scaled.
+    squares: str | None = None
 
 
 Entry = TypeVar("Entry", TensorInfo, TensorStats)

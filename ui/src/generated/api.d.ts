@@ -702,7 +702,7 @@ export interface components {
             /** @description The file's name, or its path inside the dropped folder. */
             path: string;
         };
-        /** @description Why, in one sentence, with what it rests on. */
+        /** @description Why a pair differs: one sentence, and the values that were fitted. */
         Cause: {
             details?: Record<string, never>;
             explained: components["schemas"]["Number"] | null;
@@ -742,7 +742,7 @@ export interface components {
             /** @description What to put into the box. */
             path: string;
         };
-        /** @description Pairs of each verdict. */
+        /** @description How many pairs have each verdict, and how many tensors have no pair. */
         Counts: {
             diverged: number;
             findings: number;
@@ -821,13 +821,13 @@ export interface components {
             seq: number;
             snapshot: components["schemas"]["SessionRow"][] | null;
         };
-        /** @description Something a user should know about a source. */
+        /** @description Something unsafe, odd or missing in a source. */
         Finding: {
             kind: string;
             side?: string;
             text: string;
         };
-        /** @description The pair where it begins. */
+        /** @description The first pair that diverged by itself. */
         FirstDivergence: {
             name: string;
             pair: number;
@@ -851,7 +851,7 @@ export interface components {
             place: number | null;
             reference: string | null;
         };
-        /** @description What a comparison came to, in one line. */
+        /** @description The result of a comparison in one line. */
         Headline: {
             cause: components["schemas"]["Cause"] | null;
             /** @description As in the report. */
@@ -895,7 +895,7 @@ export interface components {
                 number
             ][];
         };
-        /** @description The steps that make the candidate's shape the reference's, in words and as data. */
+        /** @description The steps that bring both sides to one shape, in words and as data. */
         Layout: {
             /** @description `shape`, `values`, `declared` or `user` */
             by: string;
@@ -912,7 +912,7 @@ export interface components {
             /** @description In words. */
             text: string;
         };
-        /** @description A tensor without its partner, and the nearest one there is. */
+        /** @description A tensor without a partner, and the most similar one of the other side. */
         Leftover: {
             name: string;
             /** Format: double */
@@ -951,7 +951,7 @@ export interface components {
          * @enum {string}
          */
         Overall: "agree" | "diverged" | "incomparable";
-        /** @description One pair, as the report has it. */
+        /** @description Two tensors judged to be the same one, measured and judged. */
         Pair: {
             agrees_at: string | null;
             candidate: components["schemas"]["Names"];
@@ -961,7 +961,7 @@ export interface components {
             name: string;
             order: number;
             origin: components["schemas"]["Origin"] | null;
-            /** @description What kept it from being measured. */
+            /** @description Why the pair was not measured. */
             reason: string | null;
             reference: components["schemas"]["Names"];
             rule: string;
@@ -1101,7 +1101,7 @@ export interface components {
         /** @description The whole comparison, as `diff --json` prints it. */
         Report: {
             candidate: string;
-            /** @description Of each side, the coarser dtype that all of it was computed in, where it is recorded in a wider one. */
+            /** @description Per side, the dtype that the run was computed in, when its values were recorded in a wider one. */
             computed_in: (string | null)[];
             divergences: number[];
             findings: components["schemas"]["Finding"][];
@@ -1119,12 +1119,12 @@ export interface components {
             skipped: components["schemas"]["Skipped"][];
             verdict: components["schemas"]["Overall"];
         };
-        /** @description One pair in the list: what a table shows of it. */
+        /** @description One pair as a row of a table. */
         Row: {
             agrees_at: string | null;
             /**
              * Format: int64
-             * @description Of one row-major form of the shape on each side, together; null when not known.
+             * @description Size of both sides together, row-major; null when unknown.
              */
             bytes: number | null;
             candidate: string[];
@@ -1141,7 +1141,7 @@ export interface components {
             name: string;
             /**
              * Format: int64
-             * @description NaN and infinities of both sides.
+             * @description NaN and infinite elements of both sides together.
              */
             nonfinite: number | null;
             order: number;
@@ -1156,7 +1156,7 @@ export interface components {
             /** Format: double */
             score: number;
             shape: number[] | null;
-            /** @description Some element is a NaN or an infinity on one side and not the same on the other: further apart than any number, which no number here says. */
+            /** @description Some element is NaN or infinite on one side and something else on the other, which no number of this row shows. */
             unequal_nonfinite: boolean;
             verdict: components["schemas"]["Verdict"] | null;
         };
@@ -1234,7 +1234,7 @@ export interface components {
          * @enum {string}
          */
         SideName: "reference" | "candidate";
-        /** @description One side of a pair, measured. */
+        /** @description One side of a pair, over its finite values. */
         SideTotals: {
             /**
              * Format: int64
@@ -1357,7 +1357,7 @@ export interface components {
             count: number;
             /** Format: int64 */
             differing: number;
-            /** @description How many differences have each power of two as magnitude: exponent, count. */
+            /** @description Histogram of the differences by magnitude: exponent of two, count. */
             magnitudes: [
                 number,
                 number
@@ -1371,13 +1371,13 @@ export interface components {
             reference: components["schemas"]["SideTotals"];
             rel_l2: components["schemas"]["Number"] | null;
             top: components["schemas"]["Worst"][];
-            /** @description How many differ by 2^k .. 2^(k+1) units in the last place: k, count. */
+            /** @description Histogram of the differences in units in the last place: `k` for 2^k .. 2^(k+1), count. */
             ulps: [
                 number,
                 number
             ][];
             worst: components["schemas"]["Number"][] | null;
-            /** @description `worst` in all its digits, where a double has not enough of them: integers beyond 2^53. */
+            /** @description `worst` with all its digits, where an f64 cannot hold them: integers beyond 2^53, complex numbers. */
             worst_exact?: string[] | null;
         };
         /** @description An upload, as far as it has come. */
@@ -1467,7 +1467,7 @@ export interface components {
         };
         /** @description One of the worst elements. */
         Worst: {
-            /** @description The same in all their digits, where a double has not enough of them: integers beyond 2^53. */
+            /** @description The values with all their digits, where an f64 cannot hold them: integers beyond 2^53, complex numbers. */
             exact?: string[] | null;
             index: number[] | null;
             /** @description reference, candidate */

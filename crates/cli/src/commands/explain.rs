@@ -12,7 +12,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
 };
-use twinscope_compare::{Report, report::PairReport};
+use twinscope_report::{Comparison as Document, Pair};
 
 /// Say why one pair differs: every hypothesis tried, how much each explains
 ///
@@ -48,22 +48,22 @@ impl Explain {
             settings,
             exact: false,
         };
-        let (report, at, explained) = comparison.explain(opening, |report| self.find(report))?;
+        let explained = comparison.explain(opening, |report| self.find(report))?;
         if opening.json {
-            json::document(out, &explain::Document::new(&report, at, &explained))?;
+            json::document(out, &explained)?;
         } else {
-            explain::text(&report, at, &explained, out)?;
+            explain::text(&explained, out)?;
         }
         Ok(0)
     }
 
     /// The pair the user means.
-    fn find(&self, report: &Report) -> anyhow::Result<usize> {
+    fn find(&self, report: &Document) -> anyhow::Result<usize> {
         // A pair is called as in the reference: where layers are shifted, the candidate calls another pair by that name.
-        let called = |is: &dyn Fn(&PairReport) -> bool| report.pairs.iter().position(is);
+        let called = |is: &dyn Fn(&Pair) -> bool| report.pairs.iter().position(is);
         let named = called(&|pair| pair.name == self.name)
-            .or_else(|| called(&|pair| pair.reference.contains(&self.name)))
-            .or_else(|| called(&|pair| pair.candidate.contains(&self.name)));
+            .or_else(|| called(&|pair| pair.reference.all().contains(&self.name)))
+            .or_else(|| called(&|pair| pair.candidate.all().contains(&self.name)));
         // Counted from 1, as in the table and the headline of `diff`.
         let number = || {
             self.name

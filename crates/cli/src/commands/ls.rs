@@ -4,16 +4,15 @@ use crate::{
     hash::{self, Hashed},
     open::{Opened, Opening},
     render::{
-        human,
-        json::{self, Each, Found, Skipped, Text, Value},
+        human, json,
         plain::PlainText,
         table::{self, Column},
         warnings,
     },
 };
-use serde::Serialize;
-use std::{fmt, io::Write, path::PathBuf};
-use twinscope_tensor::{DType, Listing, Meta, PlainValue};
+use std::{borrow::Cow, fmt, io::Write, path::PathBuf};
+use twinscope_report::{Listing as Document, TensorRow};
+use twinscope_tensor::{Listing, Meta, PlainValue};
 
 /// List names, dtypes, shapes and sizes, in execution order
 ///
@@ -46,7 +45,7 @@ impl Ls {
         let unread = shown.unread();
         opened.all_read();
         if opening.json {
-            json::document(out, &Document::of(&shown, &unread))?;
+            json::document(out, &document(&shown, &unread))?;
         } else {
             self.table(&shown, out)?;
         }
@@ -204,77 +203,40 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// `ls --json`, as `contract.md` has it.
-#[derive(Serialize)]
-struct Document<'a, T: Serialize, V: Serialize, S: Serialize, F: Serialize> {
-    source: &'a str,
-    format: &'a str,
-    tensors: T,
-    values: V,
-    skipped: S,
-    findings: F,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    meta: &'a Meta,
-}
-
-#[derive(Serialize)]
-struct TensorRow<'a> {
-    name: &'a str,
-    dtype: Text<DType>,
-    shape: &'a [u64],
-    bytes: Option<u64>,
-    order: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sha256: Option<Option<Text<Hex<'a>>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    meta: &'a Meta,
-}
-
-#[derive(Serialize)]
-struct ValueRow<'a> {
-    name: &'a str,
-    r#type: &'a str,
-    value: Value<'a>,
-}
-
-impl Document<'_, (), (), (), ()> {
-    fn of<'a>(shown: &'a Shown<'_>, unread: &'a [(&str, String)]) -> impl Serialize + 'a {
-        let listing = shown.listing;
-        let tensors = move || {
-            shown.tensors.iter().enumerate().map(move |(at, index)| {
-                let info = &listing.tensors[*index];
-                TensorRow {
-                    name: &info.name,
-                    dtype: Text(info.dtype),
-                    shape: info.shape.dims(),
-                    bytes: info.bytes,
-                    order: *index,
-                    sha256: shown.hashes.as_ref().map(|hashes| {
-                        matches!(hashes[at], Hashed::Is(_)).then_some(Text(Hex(&hashes[at])))
-                    }),
-                    meta: &info.meta,
-                }
-            })
-        };
-        let values = move || {
-            shown.values.iter().map(|plain| ValueRow {
-                name: &plain.name,
-                r#type: plain.value.kind(),
-                value: Value(&plain.value),
-            })
-        };
-        let skipped = move || Skipped::all(listing, unread);
-        let findings = move || Found::all(listing);
-        Document {
-            source: &listing.source,
-            format: listing.format,
-            tensors: Each(tensors),
-            values: Each(values),
-            skipped: Each(skipped),
-            findings: Each(findings),
-            meta: &listing.meta,
+/// `ls --json`
+fn document<'a>(shown: &'a Shown<'_>, unread: &'a [(&str, String)]) -> Document<'a> {
+    let listing = shown.listing;
+    let tensors = shown.tensors.iter().enumerate().map(|(at, index)| {
+        let info = &listing.tensors[*index];
+        TensorRow {
+            name: info.name.as_str().into(),
+            dtype: info.dtype.to_string(),
+            shape: info.shape.dims().into(),
+            bytes: info.bytes,
+            order: *index,
+            sha256: shown.hashes.as_ref().map(|hashes| {
+                matches!(hashes[at], Hashed::Is(_)).then(|| Hex(&hashes[at]).to_string())
+            }),
+            meta: meta(&info.meta),
         }
+    });
+    Document {
+        source: listing.source.as_str().into(),
+        format: listing.format.into(),
+        tensors: tensors.collect(),
+        values: shown
+            .values
+            .iter()
+            .map(|value| json::value_row(value))
+            .collect(),
+        skipped: json::skipped(listing, unread),
+        findings: json::findings(listing),
+        meta: meta(&listing.meta),
     }
+}
+
+fn meta(meta: &Meta) -> Option<Cow<'_, serde_json::Map<String, serde_json::Value>>> {
+    meta.as_deref().map(Cow::Borrowed)
 }
 
 /// A hash in hexadecimal digits, or why there is none.

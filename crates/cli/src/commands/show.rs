@@ -4,17 +4,10 @@ use crate::{
     failure::Failure,
     name,
     open::{Opened, Opening},
-    render::{
-        human,
-        json::{self, Value as PlainJson},
-        layout,
-        plain::PlainText,
-        warnings,
-    },
+    render::{human, json, layout, plain::PlainText, warnings},
 };
-use serde::Serialize;
 use std::{io::Write, path::PathBuf};
-use twinscope_tensor::{Plain, PlainValue, View, slice};
+use twinscope_tensor::{PlainValue, View, slice};
 
 /// Print values, NumPy slice syntax
 ///
@@ -69,7 +62,7 @@ impl Show {
         let opened = opening.open(&self.source)?;
         warnings::about_attacks(opened.listing());
         match pick(&opened, self.what.as_deref())? {
-            Picked::Value(value) if opening.json => json::document(out, &ValueDocument::of(value))?,
+            Picked::Value(value) if opening.json => json::document(out, &json::value_row(value))?,
             Picked::Value(value) => writeln!(
                 out,
                 "{} {}\n{}",
@@ -190,24 +183,6 @@ impl Show {
         nested(out, view)?;
         writeln!(out, "}}")?;
         Ok(())
-    }
-}
-
-#[derive(Serialize)]
-struct ValueDocument<'a> {
-    name: &'a str,
-    r#type: &'a str,
-    value: PlainJson<'a>,
-}
-
-impl<'a> ValueDocument<'a> {
-    fn of(plain: &'a PlainValue) -> Self {
-        let PlainValue { name, value, .. } = plain;
-        Self {
-            name,
-            r#type: Plain::kind(value),
-            value: PlainJson(value),
-        }
     }
 }
 

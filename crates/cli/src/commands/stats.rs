@@ -4,17 +4,16 @@ use crate::{
     NOT_DONE, hash,
     open::{Opened, Opening},
     render::{
-        human,
-        json::{self, Each, Found, Skipped, Text},
+        human, json,
         table::{self, Column},
         warnings,
     },
 };
 use rayon::prelude::*;
-use serde::{Serialize, Serializer};
 use std::{cmp::Ordering, fmt, io::Write, path::PathBuf};
 use twinscope_measure::{Number, Squares, Stats as Measured};
-use twinscope_tensor::{DType, View};
+use twinscope_report::{self as document, Exact, StatsListing, StatsRow};
+use twinscope_tensor::View;
 
 /// Measure every tensor: count, mean, std, min, max, NaN, Inf, zeros, norm
 ///
@@ -276,100 +275,61 @@ impl fmt::Display for Brief {
     }
 }
 
-#[derive(Serialize)]
-struct Document<'a, T: Serialize, S: Serialize, F: Serialize> {
-    source: &'a str,
-    format: &'a str,
-    tensors: T,
-    skipped: S,
-    findings: F,
-}
-
-#[derive(Serialize)]
-struct Row<'a> {
-    name: &'a str,
-    dtype: Text<DType>,
-    shape: &'a [u64],
-    order: usize,
-    count: u64,
-    finite: Option<u64>,
-    mean: Option<Exact>,
-    std: Option<json::Number>,
-    min: Option<Exact>,
-    max: Option<Exact>,
-    nan: Option<u64>,
-    inf: Option<u64>,
-    pos_inf: Option<u64>,
-    neg_inf: Option<u64>,
-    zero: Option<u64>,
-    norm: Option<json::Number>,
-    sum: Option<Exact>,
-    max_abs: Option<Exact>,
-    /// Said only when the squares left the range of f64 and were measured scaled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    squares: Option<&'static str>,
-}
-
-impl<'a> Row<'a> {
-    fn of(opened: &'a Opened, measure: &Measure) -> Self {
-        let Measure { index, stats } = measure;
-        let info = opened.info(*index);
-        let counts = stats.counts();
-        Self {
-            name: &info.name,
-            dtype: Text(info.dtype),
-            shape: info.shape.dims(),
-            order: *index,
-            count: stats.count(),
-            finite: counts.map(|counts| counts.finite),
-            mean: stats.mean().map(Exact),
-            std: stats.std().map(json::Number),
-            min: stats.min().map(Exact),
-            max: stats.max().map(Exact),
-            nan: counts.map(|counts| counts.nan),
-            inf: counts.map(|counts| counts.pos_inf + counts.neg_inf),
-            pos_inf: counts.map(|counts| counts.pos_inf),
-            neg_inf: counts.map(|counts| counts.neg_inf),
-            zero: counts.map(|counts| counts.zeros),
-            norm: stats.norm().map(json::Number),
-            sum: stats.sum().map(Exact),
-            max_abs: stats.max_abs().map(Exact),
-            squares: stats.squares().and_then(|squares| match squares {
-                Squares::InRange => None,
-                Squares::Overflowed => Some("overflowed"),
-                Squares::Underflowed => Some("underflowed"),
-            }),
-        }
-    }
-}
-
+/// `stats --json`
 fn document<'a>(
     opened: &'a Opened,
-    measures: &'a [Measure],
+    measures: &[Measure],
     unread: &'a Unread<'_>,
-) -> impl Serialize + 'a {
+) -> StatsListing<'a> {
     let listing = opened.listing();
-    Document {
-        source: &listing.source,
-        format: listing.format,
-        tensors: Each(move || measures.iter().map(move |measure| Row::of(opened, measure))),
-        skipped: Each(move || Skipped::all(listing, unread)),
-        findings: Each(move || Found::all(listing)),
+    StatsListing {
+        source: listing.source.as_str().into(),
+        format: listing.format.into(),
+        tensors: measures
+            .iter()
+            .map(|measure| row(opened, measure))
+            .collect(),
+        skipped: json::skipped(listing, unread),
+        findings: json::findings(listing),
     }
 }
 
-/// Every digit: integers whole, complex numbers as `[real, imaginary]`.
-struct Exact(Number);
+fn row<'a>(opened: &'a Opened, measure: &Measure) -> StatsRow<'a> {
+    let Measure { index, stats } = measure;
+    let info = opened.info(*index);
+    let counts = stats.counts();
+    StatsRow {
+        name: info.name.as_str().into(),
+        dtype: info.dtype.to_string(),
+        shape: info.shape.dims().into(),
+        order: *index,
+        count: stats.count(),
+        finite: counts.map(|counts| counts.finite),
+        mean: stats.mean().map(exact),
+        std: stats.std().map(document::Number),
+        min: stats.min().map(exact),
+        max: stats.max().map(exact),
+        nan: counts.map(|counts| counts.nan),
+        inf: counts.map(|counts| counts.pos_inf + counts.neg_inf),
+        pos_inf: counts.map(|counts| counts.pos_inf),
+        neg_inf: counts.map(|counts| counts.neg_inf),
+        zero: counts.map(|counts| counts.zeros),
+        norm: stats.norm().map(document::Number),
+        sum: stats.sum().map(exact),
+        max_abs: stats.max_abs().map(exact),
+        squares: stats.squares().and_then(|squares| match squares {
+            Squares::InRange => None,
+            Squares::Overflowed => Some(document::Squares::Overflowed),
+            Squares::Underflowed => Some(document::Squares::Underflowed),
+        }),
+    }
+}
 
-impl Serialize for Exact {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Number::Int(value) => to.serialize_i128(value),
-            Number::Float(value) => json::Number(value).serialize(to),
-            Number::Complex(real, imaginary) => {
-                [json::Number(real), json::Number(imaginary)].serialize(to)
-            }
-        }
+fn exact(number: Number) -> Exact {
+    match number {
+        Number::Int(value) => Exact::Int(value),
+        Number::Float(value) => Exact::Float(value),
+        Number::Complex(real, imaginary) => Exact::Complex(real, imaginary),
     }
 }
 

@@ -5,61 +5,27 @@ use super::{
     human,
     table::{self, Column},
 };
-use serde::Serialize;
 use std::io::Write;
-use twinscope_compare::{Report, report::NumberedPair};
-use twinscope_explain::{Attempt, Explained};
-use twinscope_report::CauseKind;
+use twinscope_report::{Attempt, CauseKind, Explained};
 
-/// What `explain --json` prints.
-#[derive(Serialize)]
-pub(crate) struct Document<'a> {
-    schema: u32,
-    reference: &'a str,
-    candidate: &'a str,
-    pair: NumberedPair<'a>,
-    /// What rounding can do here: whole, typical slice, worst slice, worst element.
-    noise: [f64; 4],
-    #[serde(flatten)]
-    explained: &'a Explained,
-}
-
-impl<'a> Document<'a> {
-    pub(crate) fn new(report: &'a Report, at: usize, explained: &'a Explained) -> Self {
-        let pair = &report.pairs[at];
-        Self {
-            schema: 1,
-            reference: &report.reference,
-            candidate: &report.candidate,
-            pair: NumberedPair { order: at, pair },
-            noise: pair.noise,
-            explained,
-        }
-    }
-}
-
-pub(crate) fn text(
-    report: &Report,
-    at: usize,
-    explained: &Explained,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let pair = &report.pairs[at];
+pub(crate) fn text(explained: &Explained, out: &mut dyn Write) -> anyhow::Result<()> {
+    let pair = &explained.pair;
     let origin = pair
-        .origin()
+        .origin
         .map(|origin| format!(", {}", origin.name()))
         .unwrap_or_default();
     writeln!(
         out,
         "{}: {}{origin}",
         human::safe(&pair.name),
-        pair.verdict().name()
+        pair.verdict.name()
     )?;
     if let Some(totals) = &pair.totals {
-        let noise = if pair.noise[0] > 0.0 {
-            format!("; rounding here is up to {}", brief(Some(pair.noise[0])))
-        } else {
-            String::new()
+        let noise = match explained.noise[0] {
+            Some(noise) if noise > 0.0 => {
+                format!("; rounding here is up to {}", brief(Some(noise)))
+            }
+            _ => String::new(),
         };
         writeln!(
             out,
@@ -68,7 +34,7 @@ pub(crate) fn text(
             brief(totals.max_abs)
         )?;
     }
-    if let Some(agrees_at) = &pair.agrees_at() {
+    if let Some(agrees_at) = &pair.agrees_at {
         writeln!(out, "agrees again at {}", human::safe(agrees_at))?;
     }
     if let Some(formula) = &explained.formula {
@@ -81,7 +47,7 @@ pub(crate) fn text(
         writeln!(out, "reference = {}; {follows}", human::safe(formula))?;
     }
     writeln!(out)?;
-    if pair.verdict().agrees() && explained.causes.is_empty() {
+    if pair.verdict.agrees() && explained.causes.is_empty() {
         writeln!(out, "there is nothing to explain")?;
     }
     for cause in &explained.causes {
@@ -90,7 +56,7 @@ pub(crate) fn text(
             "{}: {}{}",
             cause.kind,
             human::safe(&cause.text),
-            share(cause.explained)
+            share(cause.explained.map(f64::from))
         )?;
     }
     if explained.attempts.is_empty() {
@@ -123,7 +89,7 @@ pub(crate) fn text(
                 attempt
                     .kind
                     .as_ref()
-                    .map_or(attempt.hypothesis, CauseKind::name),
+                    .map_or(attempt.hypothesis.as_str(), CauseKind::name),
             );
             row.cell(attempt.explained.map(percent).unwrap_or_default());
             row.cell(if attempt.proven { "proven" } else { "" });

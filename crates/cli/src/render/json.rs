@@ -1,10 +1,11 @@
 //! JSON for scripts: written as it is made, one tensor to a line, numbers as the contract spells them.
 
 use crate::failure::hint_of;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::ser::Formatter;
 use std::io::{self, Write};
-use twinscope_tensor::{Listing, Plain};
+use twinscope_report::{Failed, Fault, FindingRow, Number, SkippedRow, ValueRow};
+use twinscope_tensor::{Listing, Plain, PlainValue};
 
 /// Writes one document and a newline.
 pub(crate) fn document(out: &mut dyn Write, document: &impl Serialize) -> anyhow::Result<()> {
@@ -22,24 +23,14 @@ pub(crate) fn error(
     source: &str,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    #[derive(Serialize)]
-    struct Document<'a> {
-        error: Fact,
-        source: &'a str,
-    }
-    #[derive(Serialize)]
-    struct Fact {
-        message: String,
-        hint: Option<String>,
-    }
     document(
         out,
-        &Document {
-            error: Fact {
-                message: format!("{error}"),
+        &Failed {
+            error: Fault {
+                message: error.to_string(),
                 hint: hint_of(error),
             },
-            source,
+            source: source.to_owned(),
         },
     )
 }
@@ -92,133 +83,89 @@ impl Formatter for Lines {
     }
 }
 
-/// A number that JSON may not have a spelling for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Number(pub(crate) f64);
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            value if value.is_finite() => to.serialize_f64(value),
-            value if value.is_nan() => to.serialize_str("NaN"),
-            value => to.serialize_str(if value > 0.0 { "Infinity" } else { "-Infinity" }),
-        }
-    }
+/// What the listing left out, then what was listed and could not be read.
+pub(crate) fn skipped<'a>(
+    listing: &'a Listing,
+    unread: &'a [(&str, String)],
+) -> Vec<SkippedRow<'a>> {
+    let row = |name: &'a str, reason: &'a str| SkippedRow {
+        name: name.into(),
+        reason: reason.into(),
+    };
+    let listed = listing
+        .skipped
+        .iter()
+        .map(|skipped| row(&skipped.name, &skipped.reason));
+    listed
+        .chain(unread.iter().map(|(name, reason)| row(name, reason)))
+        .collect()
 }
 
-/// Anything that prints itself, as a string.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Text<T>(pub(crate) T);
-
-impl<T: std::fmt::Display> Serialize for Text<T> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&self.0)
-    }
+pub(crate) fn findings(listing: &Listing) -> Vec<FindingRow<'_>> {
+    let all = listing.findings.iter();
+    all.map(|finding| FindingRow {
+        kind: finding.kind.name().into(),
+        text: finding.text.as_str().into(),
+    })
+    .collect()
 }
 
-/// A list that is never held as a whole: made again from its parts when it is written.
-pub(crate) struct Each<F>(pub(crate) F);
-
-impl<F, I> Serialize for Each<F>
-where
-    F: Fn() -> I,
-    I: Iterator,
-    I::Item: Serialize,
-{
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq((self.0)())
-    }
-}
-
-/// A row of `skipped`.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Skipped<'a> {
-    name: &'a str,
-    reason: &'a str,
-}
-
-impl<'a> Skipped<'a> {
-    /// What the listing left out, then what was listed and could not be read.
-    pub(crate) fn all(
-        listing: &'a Listing,
-        unread: &'a [(&str, String)],
-    ) -> impl Iterator<Item = Self> {
-        let listed = listing.skipped.iter().map(|skipped| Self {
-            name: &skipped.name,
-            reason: &skipped.reason,
-        });
-        listed.chain(unread.iter().map(|(name, reason)| Self { name, reason }))
-    }
-}
-
-/// A row of `findings`.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Found<'a> {
-    kind: &'static str,
-    text: &'a str,
-}
-
-impl<'a> Found<'a> {
-    pub(crate) fn all(listing: &'a Listing) -> impl Iterator<Item = Self> {
-        listing.findings.iter().map(|finding| Self {
-            kind: finding.kind.name(),
-            text: &finding.text,
-        })
+pub(crate) fn value_row(plain: &PlainValue) -> ValueRow<'_> {
+    ValueRow {
+        name: plain.name.as_str().into(),
+        r#type: plain.value.kind().into(),
+        value: self::plain(&plain.value),
     }
 }
 
 /// A plain value as the JSON value it is. Integers beyond 64 bits are strings of their digits, complex numbers
 /// `[real, imaginary]`; of bytes only the length is known, so they are null.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Value<'a>(pub(crate) &'a Plain);
-
-impl Serialize for Value<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Plain::None | Plain::Bytes(_) => to.serialize_none(),
-            Plain::Bool(value) => to.serialize_bool(*value),
-            Plain::Int(digits) => match (digits.parse::<i64>(), digits.parse::<u64>()) {
-                (Ok(value), _) => to.serialize_i64(value),
-                (_, Ok(value)) => to.serialize_u64(value),
-                _ => to.serialize_str(digits),
-            },
-            Plain::Float(value) => Number(*value).serialize(to),
-            Plain::Complex(real, imaginary) => [Number(*real), Number(*imaginary)].serialize(to),
-            Plain::Str(text) => to.serialize_str(text),
-            Plain::Other { text, .. } => to.serialize_str(text),
-        }
+fn plain(plain: &Plain) -> serde_json::Value {
+    match plain {
+        Plain::None | Plain::Bytes(_) => serde_json::Value::Null,
+        Plain::Bool(value) => (*value).into(),
+        Plain::Int(digits) => match (digits.parse::<i64>(), digits.parse::<u64>()) {
+            (Ok(value), _) => value.into(),
+            (_, Ok(value)) => value.into(),
+            _ => digits.as_str().into(),
+        },
+        Plain::Float(value) => number(*value),
+        Plain::Complex(real, imaginary) => vec![number(*real), number(*imaginary)].into(),
+        Plain::Str(text) | Plain::Other { text, .. } => text.as_str().into(),
     }
+}
+
+fn number(value: f64) -> serde_json::Value {
+    // Writing a number fails in no way.
+    serde_json::to_value(Number(value)).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn text(value: &impl Serialize) -> String {
-        serde_json::to_string(value).unwrap()
-    }
-
     #[test]
     fn integers_keep_every_digit() {
-        assert_eq!(text(&Value(&Plain::Int("-128".into()))), "-128");
+        let int = |digits: String| plain(&Plain::Int(digits)).to_string();
+        assert_eq!(int("-128".into()), "-128");
+        assert_eq!(int(u64::MAX.to_string()), "18446744073709551615");
         assert_eq!(
-            text(&Value(&Plain::Int(u64::MAX.to_string()))),
-            "18446744073709551615"
-        );
-        assert_eq!(
-            text(&Value(&Plain::Int("18446744073709551616".into()))),
+            int("18446744073709551616".into()),
             "\"18446744073709551616\""
         );
     }
 
     #[test]
-    fn numbers_json_has_not_are_words() {
-        let values = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.1, -0.0].map(Number);
-        assert_eq!(text(&values), r#"["NaN","Infinity","-Infinity",0.1,-0.0]"#);
+    fn nan_and_infinities_are_strings() {
         assert_eq!(
-            text(&Value(&Plain::Complex(1.0, f64::NAN))),
+            plain(&Plain::Complex(1.0, f64::NAN)).to_string(),
             r#"[1.0,"NaN"]"#
         );
-        assert_eq!(text(&Value(&Plain::None)), "null");
+        assert_eq!(
+            plain(&Plain::Float(f64::NEG_INFINITY)).to_string(),
+            "\"-Infinity\""
+        );
+        assert_eq!(plain(&Plain::Float(-0.0)).to_string(), "-0.0");
+        assert_eq!(plain(&Plain::None).to_string(), "null");
     }
 }

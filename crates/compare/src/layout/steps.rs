@@ -118,7 +118,7 @@ fn one(step: &Step, parts: Vec<Assembly>) -> Option<Vec<Assembly>> {
         } => each(parts, &|part| part.cut(*axis, *start, *len)),
         Step::Reorder { axis, order, .. } => each(parts, &|part| {
             let dim = *part.shape().dims().get(*axis)?;
-            part.reorder(*axis, order.indices(dim)?)
+            part.reorder(*axis, indices(order, dim)?)
         }),
         Step::Keep { parts: kept, .. } => kept.iter().map(|nth| parts.get(*nth).cloned()).collect(),
         Step::Divide { axis, sizes, .. } => divided(&parts, *axis, sizes),
@@ -189,59 +189,37 @@ fn grouped(
         .collect()
 }
 
-impl Step {
-    /// Which side changes; a flatten changes both.
-    pub fn side(&self) -> Which {
-        match self {
-            Step::Concat { side, .. }
-            | Step::Sum { side, .. }
-            | Step::Keep { side, .. }
-            | Step::Divide { side, .. }
-            | Step::Cut { side, .. }
-            | Step::Reorder { side, .. } => *side,
-            Step::Squeeze { .. }
-            | Step::Unsqueeze { .. }
-            | Step::Permute { .. }
-            | Step::Split { .. }
-            | Step::Merge { .. }
-            | Step::Flatten => Which::Candidate,
-        }
+/// Where each index of the ordered axis lies now; `None` when an axis of `dim` indices cannot be in this order.
+fn indices(order: &Order, dim: u64) -> Option<Vec<u64>> {
+    if dim > LONGEST_ORDER {
+        return None;
     }
-}
-
-impl Order {
-    /// Where each index of the ordered axis lies now; `None` when an axis of `dim` indices cannot be in this order.
-    pub(super) fn indices(&self, dim: u64) -> Option<Vec<u64>> {
-        if dim > LONGEST_ORDER {
-            return None;
-        }
-        match self {
-            Order::Zigzag { ranks } => {
-                let chunks = ranks
-                    .checked_mul(2)
-                    .filter(|chunks| *chunks > 0 && dim.is_multiple_of(*chunks))?;
-                let size = dim / chunks;
-                let place = |chunk: u64| {
-                    if chunk < *ranks {
-                        2 * chunk
-                    } else {
-                        2 * (chunks - 1 - chunk) + 1
-                    }
-                };
-                Some(
-                    (0..dim)
-                        .map(|i| place(i / size) * size + i % size)
-                        .collect(),
-                )
-            }
-            Order::Unpack { groups, sizes } => unpacked(dim, *groups, sizes),
-            Order::Pack { groups, sizes } => {
-                let mut back = vec![0; dim as usize];
-                for (natural, packed) in unpacked(dim, *groups, sizes)?.into_iter().enumerate() {
-                    back[packed as usize] = natural as u64;
+    match order {
+        Order::Zigzag { ranks } => {
+            let chunks = ranks
+                .checked_mul(2)
+                .filter(|chunks| *chunks > 0 && dim.is_multiple_of(*chunks))?;
+            let size = dim / chunks;
+            let place = |chunk: u64| {
+                if chunk < *ranks {
+                    2 * chunk
+                } else {
+                    2 * (chunks - 1 - chunk) + 1
                 }
-                Some(back)
+            };
+            Some(
+                (0..dim)
+                    .map(|i| place(i / size) * size + i % size)
+                    .collect(),
+            )
+        }
+        Order::Unpack { groups, sizes } => unpacked(dim, *groups, sizes),
+        Order::Pack { groups, sizes } => {
+            let mut back = vec![0; dim as usize];
+            for (natural, packed) in unpacked(dim, *groups, sizes)?.into_iter().enumerate() {
+                back[packed as usize] = natural as u64;
             }
+            Some(back)
         }
     }
 }
@@ -272,11 +250,11 @@ mod tests {
     fn zigzag_chunks_come_back_in_order() {
         // Two ranks hold chunks 0 and 3, 1 and 2.
         assert_eq!(
-            Order::Zigzag { ranks: 2 }.indices(8),
+            indices(&Order::Zigzag { ranks: 2 }, 8),
             Some(vec![0, 1, 4, 5, 6, 7, 2, 3])
         );
-        assert_eq!(Order::Zigzag { ranks: 2 }.indices(6), None);
-        assert_eq!(Order::Zigzag { ranks: 0 }.indices(6), None);
+        assert_eq!(indices(&Order::Zigzag { ranks: 2 }, 6), None);
+        assert_eq!(indices(&Order::Zigzag { ranks: 0 }, 6), None);
     }
 
     #[test]
@@ -286,19 +264,15 @@ mod tests {
         let unpack = Order::Unpack {
             groups: 2,
             sizes: sizes.clone(),
-        }
-        .indices(8)
-        .unwrap();
+        };
+        let unpack = indices(&unpack, 8).unwrap();
         assert_eq!(unpack, [0, 1, 4, 5, 2, 6, 3, 7]);
-        let pack = Order::Pack { groups: 2, sizes }.indices(8).unwrap();
+        let pack = indices(&Order::Pack { groups: 2, sizes }, 8).unwrap();
         assert!((0..8).all(|i| pack[unpack[i] as usize] == i as u64));
-        assert_eq!(
-            Order::Unpack {
-                groups: 3,
-                sizes: vec![4, 2, 2]
-            }
-            .indices(8),
-            None
-        );
+        let uneven = Order::Unpack {
+            groups: 3,
+            sizes: vec![4, 2, 2],
+        };
+        assert_eq!(indices(&uneven, 8), None);
     }
 }

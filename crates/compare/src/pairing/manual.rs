@@ -1,7 +1,7 @@
 //! Pairs the user decided. A name that does not exist is an error, so that a stale map is not silently half applied.
 
 use super::{PairError, SIDES, leftovers, rules::Board};
-use crate::settings::{Names, Rule};
+use crate::settings::Rule;
 use std::collections::{HashMap, HashSet};
 
 pub(super) fn pair(board: &mut Board<'_, '_>) -> Result<(), PairError> {
@@ -56,15 +56,6 @@ fn unknown(board: &Board<'_, '_>, side: usize, name: &str) -> PairError {
         name: name.to_owned(),
         side: SIDES[side],
         nearest: nearest.map(str::to_owned),
-    }
-}
-
-impl Names {
-    pub fn all(&self) -> &[String] {
-        match self {
-            Names::One(name) => std::slice::from_ref(name),
-            Names::Many(names) => names,
-        }
     }
 }
 

@@ -4,7 +4,6 @@ use super::{At, Body, with_session};
 use crate::{
     app::App,
     comparison,
-    document::Leftover,
     edits::{Change, Edit, check},
     events::State as Doing,
     problem::{Answer, Problem},
@@ -19,11 +18,9 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, sync::Arc};
 use twinscope_compare::{
-    Settings, Side, mapfile,
-    pairing::Leftover as Left,
-    plan,
-    settings::{MapEntry, Names},
+    Settings, Side, mapfile, pairing::Leftover as Left, plan, settings::MapEntry,
 };
+use twinscope_report::Leftover;
 use utoipa::ToSchema;
 
 use super::sessions::SessionDoc;
@@ -223,17 +220,13 @@ async fn map(
     name: &'static str,
 ) -> Answer<Response> {
     with_session(app, id, move |app, session| {
-        let names = |names: &crate::document::Names| match names {
-            crate::document::Names::One(name) => Names::One(name.clone()),
-            crate::document::Names::Many(names) => Names::Many(names.clone()),
-        };
         let report = session.compared(app)?.report;
         let entries: Vec<MapEntry> = report
             .pairs
             .iter()
             .map(|pair| MapEntry {
-                reference: names(&pair.reference),
-                candidate: names(&pair.candidate),
+                reference: pair.reference.clone(),
+                candidate: pair.candidate.clone(),
             })
             .collect();
         Ok(file(mapfile::write(&entries, format), kind, name))

@@ -35,7 +35,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
         description = "Everything the page does. Errors are problem documents (RFC 9457) with a stable `code`."
     ),
     components(schemas(
-        crate::document::Report,
+        twinscope_report::Comparison,
         crate::events::Event,
         crate::problem::Problem,
         window::WindowMeta,

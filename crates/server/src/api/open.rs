@@ -3,9 +3,7 @@
 use super::{Body, blocking, raw_body, sessions::SessionDoc};
 use crate::{
     app::{App, now, random_id},
-    comparison,
-    document::{Headline, Report, SCHEMA},
-    edits,
+    comparison, edits,
     events::State as Doing,
     html,
     problem::{Answer, Problem},
@@ -20,6 +18,7 @@ use axum::{
 use serde::Deserialize;
 use std::{path::Path, sync::Arc};
 use twinscope_compare::Settings;
+use twinscope_report::{Comparison, Headline, SCHEMA};
 use utoipa::ToSchema;
 
 /// Where a source is: a path below a root, or an upload.
@@ -225,7 +224,7 @@ fn import_report(app: &App, bytes: &[u8]) -> Answer<Arc<Session>> {
     } else {
         text
     };
-    let report: Report =
+    let report: Comparison =
         serde_json::from_str(json).map_err(|error| wrong(format!("this is no report: {error}")))?;
     if report.schema != SCHEMA {
         return Err(wrong(format!(

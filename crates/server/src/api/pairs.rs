@@ -3,7 +3,6 @@
 use super::{Ask, At, with_session};
 use crate::{
     app::App,
-    document::{Finding, Headline, Leftover, Number, Pair, Row, Skipped},
     edits::in_order,
     problem::{Answer, Problem},
     slices::{Shown, Subject, sides},
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use twinscope_compare::layout;
 use twinscope_measure::{Options, Profile, Profiling, totals};
+use twinscope_report::{Finding, Headline, Leftover, Number, Pair, Row, Skipped};
 use twinscope_tensor::View;
 use utoipa::{IntoParams, ToSchema};
 

@@ -43,7 +43,7 @@ fn file(text: String, kind: &'static str, name: &'static str) -> Response {
 
 /// The report as `diff --json` prints it
 #[utoipa::path(get, path = "/api/v1/sessions/{session}/report.json", tag = "reports", params(("session" = String, Path)),
-    responses((status = 200, body = crate::document::Report)))]
+    responses((status = 200, body = twinscope_report::Comparison)))]
 pub async fn json(State(app): State<Arc<App>>, At(id): At<String>) -> Answer<Response> {
     with_session(app, id, |app, session| {
         Ok(file(

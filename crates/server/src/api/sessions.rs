@@ -4,7 +4,6 @@ use super::{At, Body, blocking, with_session};
 use crate::{
     app::App,
     comparison,
-    document::{Finding, Headline},
     events::{Progress, State as Doing, What},
     problem::{Answer, Problem},
     session::Session,
@@ -13,6 +12,7 @@ use crate::{
 use axum::{Json, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use twinscope_report::{Finding, Headline};
 use utoipa::ToSchema;
 
 /// One side of a session.

@@ -3,7 +3,6 @@
 use super::{Ask, At, with_session};
 use crate::{
     app::App,
-    document::Number,
     edits::SideName,
     problem::{Answer, Problem},
     session::Session,
@@ -20,6 +19,7 @@ use twinscope_measure::{
     search::{self, Wanted},
     stats as measure_stats,
 };
+use twinscope_report::{Finding, Number, SideTotals, Skipped};
 use twinscope_tensor::{Kind, Operand, Picked, Value};
 use utoipa::{IntoParams, ToSchema};
 
@@ -52,8 +52,8 @@ pub struct TensorsDoc {
     pub format: String,
     pub tensors: Vec<TensorRow>,
     pub values: Vec<ValueRow>,
-    pub skipped: Vec<crate::document::Skipped>,
-    pub findings: Vec<crate::document::Finding>,
+    pub skipped: Vec<Skipped>,
+    pub findings: Vec<Finding>,
 }
 
 fn side_of(sources: &Sources, side: SideName) -> Answer<&Opened> {
@@ -112,7 +112,7 @@ pub async fn list(
             skipped: listing
                 .skipped
                 .iter()
-                .map(|skipped| crate::document::Skipped {
+                .map(|skipped| Skipped {
                     side: word.to_owned(),
                     name: skipped.name.clone(),
                     reason: skipped.reason.clone(),
@@ -121,7 +121,7 @@ pub async fn list(
             findings: listing
                 .findings
                 .iter()
-                .map(|finding| crate::document::Finding {
+                .map(|finding| Finding {
                     side: word.to_owned(),
                     kind: finding.kind.name().to_owned(),
                     text: finding.text.clone(),
@@ -410,7 +410,7 @@ fn histogram(
 /// The least and the largest finite value, from the report or from a look.
 fn ends(app: &App, sides: &Sides) -> Answer<Option<(f64, f64)>> {
     if let Some(totals) = sides.pair.as_ref().and_then(|pair| pair.totals.as_ref()) {
-        let of = |pick: fn(&crate::document::SideTotals) -> Option<Number>| {
+        let of = |pick: fn(&SideTotals) -> Option<Number>| {
             [&totals.reference, &totals.candidate]
                 .into_iter()
                 .filter_map(pick)

@@ -7,7 +7,6 @@
 use super::{Ask, At, blocking};
 use crate::{
     app::App,
-    document::{Number, Pair},
     edits::SideName,
     problem::{Answer, Problem},
     slices::{Shown, Sides, Subject, sides},
@@ -25,6 +24,7 @@ use twinscope_measure::{
     cells::cells,
     pool::{Pooled, Size, pool},
 };
+use twinscope_report::{Number, Pair};
 use twinscope_tensor::{Float, Operand, Picked};
 use utoipa::ToSchema;
 

@@ -11,12 +11,13 @@ use crate::{
         table::{self, Column},
     },
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::{
     io::Write,
     path::{Path, PathBuf},
 };
-use twinscope_compare::{Report, Settings};
+use twinscope_compare::Settings;
+use twinscope_report::{Batch, BatchRow as Row, Comparison, Verdict};
 
 /// One line of the file.
 #[derive(Debug, Deserialize)]
@@ -35,30 +36,6 @@ struct Task {
     name: String,
     line: Line,
     settings: Settings,
-}
-
-/// One row of the summary.
-#[derive(Debug, Serialize)]
-struct Row {
-    name: String,
-    reference: String,
-    candidate: Option<String>,
-    verdict: Option<twinscope_compare::Overall>,
-    partial: bool,
-    first_divergence: Option<String>,
-    /// These are not known of a comparison without an answer.
-    pairs: Option<usize>,
-    diverged: Option<usize>,
-    missing: Option<usize>,
-    exit: u8,
-    error: Option<String>,
-    hint: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Document<'a> {
-    reports: &'a [Option<Report>],
-    summary: &'a [Row],
 }
 
 impl Diff {
@@ -93,9 +70,9 @@ impl Diff {
         if opening.json {
             json::document(
                 out,
-                &Document {
-                    reports: &reports,
-                    summary: &rows,
+                &Batch {
+                    reports,
+                    summary: rows,
                 },
             )?;
         } else {
@@ -110,7 +87,7 @@ impl Diff {
         task: &Task,
         opening: &Opening,
         out: &mut dyn Write,
-    ) -> anyhow::Result<(Option<Report>, Row)> {
+    ) -> anyhow::Result<(Option<Comparison>, Row)> {
         let comparison = self.comparison(
             &task.line.reference,
             task.line.candidate.as_deref(),
@@ -130,13 +107,7 @@ impl Diff {
                 ));
             }
         };
-        let mut report = compared.report;
-        // Many reports are kept until the end, and nobody prints what each index of each axis holds.
-        report
-            .pairs
-            .iter_mut()
-            .filter_map(|pair| pair.totals.as_mut())
-            .for_each(|totals| totals.profiles = Vec::new());
+        let report = compared.report;
         if !opening.json {
             writeln!(out, "== {}", human::safe(&task.name))?;
             report::text(&report, &self.rows(compared.alone), out)?;
@@ -149,19 +120,14 @@ impl Diff {
             .iter()
             .for_each(|note| report::note(&format!("{}: {note}", task.name)));
         let row = Row {
-            verdict: Some(report.verdict()),
+            verdict: Some(report.verdict),
             partial: report.partial,
             first_divergence: report
-                .first_divergence()
-                .map(|at| report.pairs[at].name.clone()),
+                .first_divergence
+                .as_ref()
+                .map(|first| first.name.clone()),
             pairs: Some(report.pairs.len()),
-            diverged: Some(
-                report
-                    .pairs
-                    .iter()
-                    .filter(|pair| pair.verdict() == twinscope_compare::Verdict::Diverged)
-                    .count(),
-            ),
+            diverged: Some(report.count(Verdict::Diverged)),
             missing: Some(report.only_reference.len() + report.only_candidate.len()),
             exit: exit::code(&report, self.allow_missing),
             ..task.row()
@@ -266,8 +232,8 @@ fn summary(rows: &[Row], out: &mut dyn Write) -> anyhow::Result<()> {
             let row = &rows[at];
             cells.cell(human::safe(&row.name));
             cells.cell(match (row.verdict, row.partial) {
-                (Some(verdict), false) => report::overall(verdict).to_owned(),
-                (Some(verdict), true) => format!("{}, partial", report::overall(verdict)),
+                (Some(verdict), false) => verdict.name().to_owned(),
+                (Some(verdict), true) => format!("{}, partial", verdict.name()),
                 (None, _) => "no answer".to_owned(),
             });
             for count in [row.pairs, row.diverged, row.missing] {

@@ -10,8 +10,11 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
-use twinscope_compare::{Job, Report, Settings, Side, Sources, mapfile, plan, settings::MapEntry};
+use twinscope_compare::{
+    Job, Report, Settings, Side, Sources, mapfile, noise::Measures, plan, settings::MapEntry,
+};
 use twinscope_explain::{Causes, Explained, Scene};
+use twinscope_report as document;
 use twinscope_tensor::TensorSource;
 
 /// One side: to be opened, or in memory already.
@@ -48,7 +51,7 @@ pub(in crate::commands) struct Comparison {
 /// What it came to.
 #[derive(Debug)]
 pub(super) struct Compared {
-    pub(super) report: Report,
+    pub(super) report: document::Comparison,
     /// The pairs, for `--save-map`.
     pub(super) map: Vec<MapEntry>,
     pub(super) alone: bool,
@@ -108,13 +111,14 @@ impl Comparison {
     pub(in crate::commands) fn explain(
         &self,
         opening: &Opening,
-        find: impl FnOnce(&Report) -> anyhow::Result<usize>,
-    ) -> anyhow::Result<(Report, usize, Explained)> {
+        find: impl FnOnce(&document::Comparison) -> anyhow::Result<usize>,
+    ) -> anyhow::Result<document::Explained> {
         let begun = self.work(opening)?;
         let stopped = || Failure::new("stopped before the pair was examined");
         let report = begun.job.report().filter(|_| !begun.job.is_stopped());
         let (report, plan) = report.zip(begun.job.plan()).ok_or_else(stopped)?;
-        let at = find(report)?;
+        let mut whole = report.document();
+        let at = find(&whole)?;
         let sources = begun.sources();
         let (left, right) = (
             Side::new(sources.reference),
@@ -131,7 +135,14 @@ impl Comparison {
                 report.pairs[at].name
             ))
         })?;
-        Ok((report.clone(), at, explained))
+        let noise = report.pairs[at].noise;
+        Ok(explained_document(
+            whole.reference,
+            whole.candidate,
+            whole.pairs.swap_remove(at),
+            noise,
+            explained,
+        ))
     }
 
     /// Opens the sources and runs the job on them, until it is done or Ctrl-C is pressed.
@@ -231,10 +242,43 @@ impl Comparison {
             format!("--layout `{name}` is of no pair; pairs go by the reference's names")
         }));
         Ok(Compared {
-            report,
+            report: report.document(),
             map: mapfile::entries(&plan.pairing, &left, &right),
             alone: plan.alone,
             notes,
         })
+    }
+}
+
+fn explained_document(
+    reference: String,
+    candidate: String,
+    pair: document::Pair,
+    noise: Measures,
+    explained: Explained,
+) -> document::Explained {
+    let measures = |measures: Measures| measures.map(Some);
+    document::Explained {
+        schema: document::SCHEMA,
+        reference,
+        candidate,
+        pair,
+        noise: measures(noise),
+        causes: explained.causes,
+        attempts: explained
+            .attempts
+            .into_iter()
+            .map(|attempt| document::Attempt {
+                hypothesis: attempt.hypothesis.to_owned(),
+                kind: attempt.kind,
+                explained: attempt.explained,
+                proven: attempt.proven,
+                text: attempt.text,
+            })
+            .collect(),
+        formula: explained.formula,
+        follows: explained.follows,
+        off: explained.off.map(measures),
+        rounding: explained.rounding.map(measures),
     }
 }

@@ -21,6 +21,7 @@ use std::{
     sync::Arc,
 };
 use twinscope_compare::{Settings, mapfile};
+use twinscope_server::report_csv;
 use twinscope_tensor::TensorSource;
 
 /// A screen of pairs.
@@ -129,7 +130,7 @@ impl Diff {
         let saved = self.save_files(&compared);
         match self.csv.as_deref() {
             Some(path) if path == Path::new("-") => {
-                out.write_all(csv(&compared.report)?.as_bytes())?
+                out.write_all(report_csv(&compared.report).as_bytes())?
             }
             _ => compared.write(&self.rows(compared.alone), opening.json, out)?,
         }
@@ -153,7 +154,7 @@ impl Diff {
             save(path, &page.map_err(|problem| Failure::new(problem.detail))?)?;
         }
         if let Some(path) = self.csv.as_deref().filter(|path| *path != Path::new("-")) {
-            save(path, &csv(&compared.report)?)?;
+            save(path, &report_csv(&compared.report))?;
         }
         Ok(())
     }
@@ -180,13 +181,6 @@ impl Diff {
             alone,
         }
     }
-}
-
-/// One row for each pair, the very table that the page gives away.
-fn csv(report: &twinscope_compare::Report) -> anyhow::Result<String> {
-    Ok(twinscope_server::report_csv(
-        &twinscope_server::document::Report::of(report)?,
-    ))
 }
 
 /// Compares two sources in memory and shows what `diff` would.

@@ -3,7 +3,7 @@
 use super::{Colour, Paint};
 use crate::render::human;
 use std::io::Write;
-use twinscope_compare::{Report, Verdict, report::PairReport};
+use twinscope_report::{Comparison, Number, Pair, Verdict};
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Identical: nothing to see.
@@ -19,7 +19,7 @@ const LOWEST: std::ops::RangeInclusive<f64> = -8.0..=-3.0;
 const TITLE: &str = "rel L2  ";
 
 pub(super) fn write(
-    report: &Report,
+    report: &Comparison,
     width: usize,
     paint: Paint,
     out: &mut dyn Write,
@@ -41,7 +41,7 @@ pub(super) fn write(
         "{TITLE}{bars}{}",
         paint.in_colour(Colour::Faint, scale)
     )?;
-    if let Some(first) = report.first_divergence() {
+    if let Some(first) = report.first() {
         let at = first / each;
         let name = human::shorten(&human::safe(&report.pairs[first].name).to_string(), 60);
         let mark = format!("^ {name}");
@@ -57,11 +57,11 @@ pub(super) fn write(
 }
 
 /// The power of ten below the smallest difference.
-fn lowest(report: &Report) -> f64 {
+fn lowest(report: &Comparison) -> f64 {
     let differences = report
         .pairs
         .iter()
-        .filter_map(|pair| pair.totals.as_ref()?.rel_l2)
+        .filter_map(|pair| Some(pair.totals.as_ref()?.rel_l2?.0))
         .filter(|rel_l2| *rel_l2 > 0.0);
     differences
         .map(|rel_l2| rel_l2.log10().floor())
@@ -70,7 +70,7 @@ fn lowest(report: &Report) -> f64 {
 }
 
 /// The worst of a few pairs.
-fn column(pairs: &[PairReport], lowest: f64) -> char {
+fn column(pairs: &[Pair], lowest: f64) -> char {
     let levels = pairs.iter().map(|pair| level(pair, lowest));
     match levels.max() {
         Some(Level::Bar(bar)) => BARS[bar],
@@ -86,17 +86,17 @@ enum Level {
     Bar(usize),
 }
 
-fn level(pair: &PairReport, lowest: f64) -> Level {
+fn level(pair: &Pair, lowest: f64) -> Level {
     let Some(totals) = &pair.totals else {
         return Level::Unknown;
     };
-    if pair.verdict() == Verdict::Identical {
+    if pair.verdict == Verdict::Identical {
         return Level::Nothing;
     }
     // Without a scale to be relative to, or with a NaN, it is as far apart as can be.
     let top = BARS.len() - 1;
     match totals.rel_l2.filter(|_| totals.nonfinite_differing == 0) {
-        Some(rel_l2) if rel_l2 > 0.0 => {
+        Some(Number(rel_l2)) if rel_l2 > 0.0 => {
             let part = (rel_l2.log10() - lowest) / (HIGHEST - lowest);
             Level::Bar((part * top as f64).round().clamp(0.0, top as f64) as usize)
         }

@@ -2,13 +2,9 @@
 
 use super::{Colour, brief};
 use crate::render::human;
-use twinscope_compare::{
-    Overall, Report, Verdict,
-    missing::MISSING_RANKS,
-    report::{PairReport, Unmeasured},
-};
+use twinscope_report::{Comparison, MISSING_RANKS, Overall, Pair, Unmeasured, Verdict};
 
-pub(super) fn of(report: &Report, alone: bool) -> (String, Colour) {
+pub(super) fn of(report: &Comparison, alone: bool) -> (String, Colour) {
     let (sentence, colour) = if report.pairs.is_empty() {
         (nothing(report), Colour::Doubtful)
     } else if alone {
@@ -16,7 +12,7 @@ pub(super) fn of(report: &Report, alone: bool) -> (String, Colour) {
     } else {
         two_sides(report)
     };
-    if report.partial && report.first_divergence().is_none() && !report.pairs.is_empty() {
+    if report.partial && report.first().is_none() && !report.pairs.is_empty() {
         let measured = report
             .pairs
             .iter()
@@ -37,7 +33,7 @@ pub(super) fn of(report: &Report, alone: bool) -> (String, Colour) {
     (sentence, colour)
 }
 
-fn nothing(report: &Report) -> String {
+fn nothing(report: &Comparison) -> String {
     let (left, right) = (report.only_reference.len(), report.only_candidate.len());
     match report.left_out.len() {
         0 => format!(
@@ -49,23 +45,16 @@ fn nothing(report: &Report) -> String {
     }
 }
 
-fn every_other(report: &Report) -> String {
-    let count = |verdict: Verdict| {
-        report
-            .pairs
-            .iter()
-            .filter(|pair| pair.verdict() == verdict)
-            .count()
-    };
+fn every_other(report: &Comparison) -> String {
     format!(
         "{} of one source: {} identical, {} alike up to rounding",
         human::count(report.pairs.len(), "pair"),
-        count(Verdict::Identical),
-        count(Verdict::Rounding) + count(Verdict::Harmless)
+        report.count(Verdict::Identical),
+        report.count(Verdict::Rounding) + report.count(Verdict::Harmless)
     )
 }
 
-fn two_sides(report: &Report) -> (String, Colour) {
+fn two_sides(report: &Comparison) -> (String, Colour) {
     let missing = report.only_reference.len() + report.only_candidate.len();
     let mut lacks = Vec::new();
     match missing {
@@ -83,7 +72,7 @@ fn two_sides(report: &Report) -> (String, Colour) {
     {
         lacks.push("ranks are missing".to_owned());
     }
-    if report.findings.iter().any(|finding| finding.attack) {
+    if report.findings.iter().any(|finding| finding.is_attack()) {
         lacks.push("there is unsafe content".to_owned());
     }
     let but = if lacks.is_empty() {
@@ -91,7 +80,7 @@ fn two_sides(report: &Report) -> (String, Colour) {
     } else {
         format!(", but {}", lacks.join(" and "))
     };
-    match (report.verdict(), report.first_divergence()) {
+    match (report.verdict, report.first()) {
         (Overall::Diverged, Some(at)) => (format!("{}{but}", diverged(report, at)), Colour::Bad),
         (Overall::Diverged, None) => (format!("DIVERGED{but}"), Colour::Bad),
         (Overall::Agree, _) => {
@@ -109,7 +98,7 @@ fn two_sides(report: &Report) -> (String, Colour) {
     }
 }
 
-fn diverged(report: &Report, at: usize) -> String {
+fn diverged(report: &Comparison, at: usize) -> String {
     let pair = &report.pairs[at];
     let place = format!(
         "{} (pair {} of {})",
@@ -118,7 +107,7 @@ fn diverged(report: &Report, at: usize) -> String {
         report.pairs.len()
     );
     let before = &report.pairs[..at];
-    let agreeing = before.iter().filter(|pair| pair.verdict().agrees()).count();
+    let agreeing = before.iter().filter(|pair| pair.verdict.agrees()).count();
     let upstream = match (at, agreeing) {
         (0, _) => "it is the first".to_owned(),
         (_, 0) => "nothing before it could be compared".to_owned(),
@@ -130,13 +119,12 @@ fn diverged(report: &Report, at: usize) -> String {
 }
 
 /// `agree to rounding (worst rel L2 1.2e-2)`, or exactly.
-fn agrees(pairs: &[PairReport], verb: &str) -> String {
-    let apart =
-        |pair: &&PairReport| pair.verdict().agrees() && pair.verdict() != Verdict::Identical;
+fn agrees(pairs: &[Pair], verb: &str) -> String {
+    let apart = |pair: &&Pair| pair.verdict.agrees() && pair.verdict != Verdict::Identical;
     let worst = pairs
         .iter()
         .filter(apart)
-        .filter_map(|pair| pair.totals.as_ref()?.rel_l2)
+        .filter_map(|pair| Some(pair.totals.as_ref()?.rel_l2?.0))
         .fold(None, larger);
     match worst {
         None => format!("{verb} exactly"),
@@ -148,7 +136,7 @@ fn larger(a: Option<f64>, b: f64) -> Option<f64> {
     Some(a.map_or(b, |a| a.max(b)))
 }
 
-fn how_far(pair: &PairReport) -> String {
+fn how_far(pair: &Pair) -> String {
     let Some(totals) = &pair.totals else {
         return "not measured".to_owned();
     };
@@ -161,7 +149,7 @@ fn how_far(pair: &PairReport) -> String {
     }
     if let Some(rel_l2) = totals
         .rel_l2
-        .filter(|rel_l2| *rel_l2 > 0.0 || words.is_empty())
+        .filter(|rel_l2| rel_l2.0 > 0.0 || words.is_empty())
     {
         words.push(format!("rel L2 {}", brief(Some(rel_l2))));
     } else if words.is_empty() {
@@ -177,15 +165,8 @@ fn how_far(pair: &PairReport) -> String {
     words.join(", ")
 }
 
-fn agreeing(report: &Report) -> String {
-    let count = |verdict: Verdict| {
-        report
-            .pairs
-            .iter()
-            .filter(|pair| pair.verdict() == verdict)
-            .count()
-    };
-    let (total, identical) = (report.pairs.len(), count(Verdict::Identical));
+fn agreeing(report: &Comparison) -> String {
+    let (total, identical) = (report.pairs.len(), report.count(Verdict::Identical));
     let pairs = human::count(total, "pair");
     if identical == total {
         return if total == 1 {
@@ -197,7 +178,7 @@ fn agreeing(report: &Report) -> String {
     let worst = report
         .pairs
         .iter()
-        .filter_map(|pair| pair.totals.as_ref()?.rel_l2)
+        .filter_map(|pair| Some(pair.totals.as_ref()?.rel_l2?.0))
         .fold(None, larger);
     // With --rtol or --atol it is not rounding that was asked about.
     let by_tolerance = report.pairs.iter().any(|pair| {
@@ -212,10 +193,10 @@ fn agreeing(report: &Report) -> String {
     };
     let mut words = vec![
         format!("{identical} identical"),
-        format!("{} within {allowed}", count(Verdict::Rounding)),
+        format!("{} within {allowed}", report.count(Verdict::Rounding)),
     ];
-    if count(Verdict::Harmless) > 0 {
-        words.push(format!("{} harmless", count(Verdict::Harmless)));
+    if report.count(Verdict::Harmless) > 0 {
+        words.push(format!("{} harmless", report.count(Verdict::Harmless)));
     }
     format!(
         "{pairs}, {} (worst rel L2 {})",
@@ -224,11 +205,11 @@ fn agreeing(report: &Report) -> String {
     )
 }
 
-fn incomparable(report: &Report) -> String {
-    let lacking: Vec<&PairReport> = report
+fn incomparable(report: &Comparison) -> String {
+    let lacking: Vec<&Pair> = report
         .pairs
         .iter()
-        .filter(|pair| !pair.verdict().agrees())
+        .filter(|pair| !pair.verdict.agrees())
         .collect();
     let first = lacking.first().map_or_else(String::new, |pair| {
         let why = pair.reason.as_deref().unwrap_or("not compared");

@@ -12,10 +12,7 @@ use std::{
     fmt,
     io::{self, IsTerminal, Write},
 };
-use twinscope_compare::{
-    Overall, Report, Verdict,
-    report::{LeftoverReport, Unmeasured},
-};
+use twinscope_report::{Comparison, Leftover, Overall, Unmeasured, Verdict};
 
 /// Which pairs to show.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +24,7 @@ pub(crate) struct Rows {
 }
 
 /// The report for a terminal or a log.
-pub(crate) fn text(report: &Report, rows: &Rows, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn text(report: &Comparison, rows: &Rows, out: &mut dyn Write) -> anyhow::Result<()> {
     let paint = Paint::of_stdout();
     let (sentence, mood) = headline::of(report, rows.alone);
     writeln!(
@@ -72,37 +69,22 @@ fn lines(text: &str, width: Option<usize>) -> String {
     out
 }
 
-/// The opinion on the whole, in a word.
-pub(crate) fn overall(verdict: Overall) -> &'static str {
-    match verdict {
-        Overall::Agree => "agree",
-        Overall::Diverged => "diverged",
-        Overall::Incomparable => "incomparable",
-    }
-}
-
 /// How many pairs came to what.
-fn counts(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+fn counts(report: &Comparison, out: &mut dyn Write) -> anyhow::Result<()> {
     if report.pairs.is_empty() {
         return Ok(());
     }
     // The headline has said it all.
-    let all_said = report.verdict() == Overall::Agree && report.layer_offset == 0;
+    let all_said = report.verdict == Overall::Agree && report.layer_offset == 0;
     if all_said {
         return Ok(());
     }
-    let count = |is: &dyn Fn(&twinscope_compare::report::PairReport) -> bool| {
-        report.pairs.iter().filter(|pair| is(pair)).count()
-    };
-    let own = report.divergences().len();
+    let own = report.divergences.len();
     let mut parts = Vec::new();
     for verdict in [Verdict::Identical, Verdict::Rounding, Verdict::Harmless] {
-        parts.push((
-            count(&|pair| pair.verdict() == verdict),
-            verdict.name().to_owned(),
-        ));
+        parts.push((report.count(verdict), verdict.name().to_owned()));
     }
-    let diverged = count(&|pair| pair.verdict() == Verdict::Diverged);
+    let diverged = report.count(Verdict::Diverged);
     let inherited = if diverged > own {
         format!("diverged ({own} by itself, {} inherited)", diverged - own)
     } else {
@@ -118,10 +100,11 @@ fn counts(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
             "only ranked by sketch, not measured (--exact measures them)",
         ),
     ] {
-        parts.push((
-            count(&|pair| pair.unmeasured == Some(why)),
-            words.to_owned(),
-        ));
+        let unmeasured = report
+            .pairs
+            .iter()
+            .filter(|pair| pair.unmeasured == Some(why));
+        parts.push((unmeasured.count(), words.to_owned()));
     }
     let words: Vec<String> = parts
         .into_iter()
@@ -148,8 +131,8 @@ fn counts(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// What was found out about the runs that nobody said, and that the verdict rests on.
-fn found_out(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    let said = match report.computed_in {
+fn found_out(report: &Comparison, out: &mut dyn Write) -> anyhow::Result<()> {
+    let said = match &report.computed_in {
         [None, None] => return Ok(()),
         [Some(dtype), Some(other)] if dtype == other => vec![("both sides were", dtype)],
         [reference, candidate] => {
@@ -159,7 +142,7 @@ fn found_out(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
             ];
             sides
                 .into_iter()
-                .filter_map(|(side, dtype)| Some((side, dtype?)))
+                .filter_map(|(side, dtype)| Some((side, dtype.as_ref()?)))
                 .collect()
         }
     };
@@ -177,7 +160,7 @@ const LEFTOVERS: usize = 20;
 
 fn leftovers(
     side: &str,
-    left: &[LeftoverReport],
+    left: &[Leftover],
     most: usize,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
@@ -218,7 +201,7 @@ fn leftovers(
 }
 
 /// What could not be read and what is odd, on stderr.
-pub(crate) fn warnings(report: &Report) {
+pub(crate) fn warnings(report: &Comparison) {
     // A closed stderr is no reason to stop.
     let _ = write_warnings(report, &mut io::stderr().lock());
 }
@@ -228,16 +211,16 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "note: {}", human::safe(text));
 }
 
-fn write_warnings(report: &Report, to: &mut dyn Write) -> io::Result<()> {
+fn write_warnings(report: &Comparison, to: &mut dyn Write) -> io::Result<()> {
     let attacks: Vec<_> = report
         .findings
         .iter()
-        .filter(|finding| finding.attack)
+        .filter(|finding| finding.is_attack())
         .collect();
     let others: Vec<_> = report
         .findings
         .iter()
-        .filter(|finding| !finding.attack)
+        .filter(|finding| !finding.is_attack())
         .collect();
     super::warnings::lines(to, attacks.len(), |at| {
         format!(
@@ -303,8 +286,8 @@ impl Paint {
 }
 
 /// Two digits are enough to see how far apart things are.
-pub(crate) fn brief(value: Option<f64>) -> String {
-    match value {
+pub(crate) fn brief(value: Option<impl Into<f64>>) -> String {
+    match value.map(Into::into) {
         None => "-".to_owned(),
         Some(0.0) => "0".to_owned(),
         Some(value) if !value.is_finite() => human::number(value),
@@ -344,6 +327,6 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(brief(Some(value)), text);
         }
-        assert_eq!(brief(None), "-");
+        assert_eq!(brief(None::<f64>), "-");
     }
 }

@@ -6,11 +6,7 @@ use crate::render::{
     table::{self, Column},
 };
 use std::{collections::BTreeSet, io::Write};
-use twinscope_compare::{
-    Origin, Report, Verdict,
-    layout::Evidence,
-    report::{PairReport, Unmeasured, dtype_text},
-};
+use twinscope_report::{Comparison, Evidence, Origin, Pair, Unmeasured, Verdict};
 
 /// Pairs shown before and after the first divergence.
 const BEFORE: usize = 3;
@@ -19,7 +15,7 @@ const AFTER: usize = 5;
 const WORST: usize = 5;
 
 pub(super) fn write(
-    report: &Report,
+    report: &Comparison,
     rows: &Rows,
     paint: Paint,
     out: &mut dyn Write,
@@ -29,7 +25,7 @@ pub(super) fn write(
         return Ok(());
     }
     writeln!(out)?;
-    let pairs: Vec<&PairReport> = shown.iter().map(|at| &report.pairs[*at]).collect();
+    let pairs: Vec<&Pair> = shown.iter().map(|at| &report.pairs[*at]).collect();
     let width = human::stdout_width();
     let columns = fitting(&pairs, &shown, width, rows.alone);
     let renamed = pairs.iter().any(|pair| pair.reference != pair.candidate);
@@ -114,15 +110,19 @@ const DISPENSABLE: [Cells; 6] = [
 const SHORT_NAME: usize = 24;
 
 /// The columns that these pairs fill and that this width has room for.
-fn fitting(
-    pairs: &[&PairReport],
-    shown: &[usize],
-    width: Option<usize>,
-    alone: bool,
-) -> Vec<Cells> {
-    use Cells::{Candidate, Cosine, Dtype, Layout, MaxAbs, Name, Number, RelL2, Shape, Verdict};
+fn fitting(pairs: &[&Pair], shown: &[usize], width: Option<usize>, alone: bool) -> Vec<Cells> {
+    use Cells::{Candidate, Cosine, Dtype, Layout, MaxAbs, Name, RelL2, Shape, Verdict};
     let mut columns = vec![
-        Number, Name, Candidate, Shape, Dtype, RelL2, MaxAbs, Cosine, Verdict, Layout,
+        Cells::Number,
+        Name,
+        Candidate,
+        Shape,
+        Dtype,
+        RelL2,
+        MaxAbs,
+        Cosine,
+        Verdict,
+        Layout,
     ];
     columns.retain(|column| match column {
         Candidate => pairs.iter().any(|pair| pair.reference != pair.candidate),
@@ -175,23 +175,23 @@ impl Cells {
         }
     }
 
-    fn cell(self, at: usize, pair: &PairReport) -> String {
+    fn cell(self, at: usize, pair: &Pair) -> String {
         let totals = pair.totals.as_ref();
         match self {
             Cells::Number => (at + 1).to_string(),
-            Cells::Name => human::safe(&names(&pair.reference)).to_string(),
+            Cells::Name => human::safe(&names(pair.reference.all())).to_string(),
             Cells::Candidate if pair.reference == pair.candidate => String::new(),
-            Cells::Candidate => human::safe(&names(&pair.candidate)).to_string(),
+            Cells::Candidate => human::safe(&names(pair.candidate.all())).to_string(),
             Cells::Shape => pair
                 .shape
                 .as_ref()
-                .map_or_else(String::new, ToString::to_string),
-            Cells::Dtype => dtype_text(pair.dtypes),
+                .map_or_else(String::new, |shape| human::Dims(shape).to_string()),
+            Cells::Dtype => dtypes(&pair.dtypes),
             Cells::RelL2 => totals.map_or_else(String::new, |totals| brief(totals.rel_l2)),
             Cells::MaxAbs => totals.map_or_else(String::new, |totals| brief(totals.max_abs)),
             Cells::Cosine => totals
                 .and_then(|totals| totals.cosine)
-                .map_or_else(String::new, cosine),
+                .map_or_else(String::new, |value| cosine(value.0)),
             Cells::Verdict => human::safe(&judged(pair)).to_string(),
             Cells::Layout => {
                 layout(pair).map_or_else(String::new, |layout| human::safe(&layout).to_string())
@@ -201,7 +201,7 @@ impl Cells {
 }
 
 /// Indices of the pairs to show, in order.
-fn choose(report: &Report, rows: &Rows) -> Vec<usize> {
+fn choose(report: &Comparison, rows: &Rows) -> Vec<usize> {
     let total = report.pairs.len();
     if rows.all {
         return (0..total).collect();
@@ -215,10 +215,10 @@ fn choose(report: &Report, rows: &Rows) -> Vec<usize> {
             shown.insert(at);
         }
     };
-    if let Some(first) = report.first_divergence() {
+    if let Some(first) = report.first() {
         // Nearest first, so that a small limit keeps the divergence itself.
         add(first);
-        report.divergences().into_iter().for_each(&mut add);
+        report.divergences.iter().copied().for_each(&mut add);
         for away in 1..=BEFORE.max(AFTER) {
             first
                 .checked_sub(away)
@@ -232,13 +232,13 @@ fn choose(report: &Report, rows: &Rows) -> Vec<usize> {
         }
     }
     // Not having been reached is no news about a pair.
-    let news = |pair: &PairReport| {
-        pair.verdict() == Verdict::Incomparable && pair.unmeasured != Some(Unmeasured::Stopped)
+    let news = |pair: &Pair| {
+        pair.verdict == Verdict::Incomparable && pair.unmeasured != Some(Unmeasured::Stopped)
     };
     (0..total)
         .filter(|at| news(&report.pairs[*at]))
         .for_each(&mut add);
-    if report.first_divergence().is_none() {
+    if report.first().is_none() {
         let mut apart: Vec<usize> = (0..total)
             .filter(|at| rel_l2(&report.pairs[*at]) > 0.0)
             .collect();
@@ -249,11 +249,11 @@ fn choose(report: &Report, rows: &Rows) -> Vec<usize> {
 }
 
 /// Of one source: the pairs nearest to each other, nearest first.
-fn most_alike(report: &Report, limit: usize) -> Vec<usize> {
+fn most_alike(report: &Comparison, limit: usize) -> Vec<usize> {
     let distance = |at: &usize| {
         let pair = &report.pairs[*at];
         match (&pair.totals, pair.unmeasured) {
-            (Some(totals), _) => (0, totals.rel_l2.unwrap_or(f64::INFINITY)),
+            (Some(totals), _) => (0, totals.rel_l2.map_or(f64::INFINITY, f64::from)),
             (None, Some(Unmeasured::Ranked)) => (1, -pair.score),
             (None, _) => (2, 0.0),
         }
@@ -267,15 +267,15 @@ fn most_alike(report: &Report, limit: usize) -> Vec<usize> {
     all
 }
 
-fn rel_l2(pair: &PairReport) -> f64 {
+fn rel_l2(pair: &Pair) -> f64 {
     pair.totals
         .as_ref()
         .and_then(|totals| totals.rel_l2)
-        .unwrap_or(0.0)
+        .map_or(0.0, f64::from)
 }
 
-fn colour(pair: &PairReport) -> Option<Colour> {
-    match (pair.verdict(), pair.origin()) {
+fn colour(pair: &Pair) -> Option<Colour> {
+    match (pair.verdict, pair.origin) {
         (Verdict::Diverged, Some(Origin::Inherited)) => Some(Colour::Faint),
         (Verdict::Diverged, _) => Some(Colour::Bad),
         (Verdict::Incomparable, _) => Some(Colour::Doubtful),
@@ -284,8 +284,8 @@ fn colour(pair: &PairReport) -> Option<Colour> {
 }
 
 /// The verdict in words, with where it comes from.
-fn judged(pair: &PairReport) -> String {
-    match (pair.verdict(), pair.origin(), &pair.reason) {
+fn judged(pair: &Pair) -> String {
+    match (pair.verdict, pair.origin, &pair.reason) {
         (Verdict::Diverged, Some(Origin::Inherited), _) => {
             format!("diverged (inherited){}", not_finite(pair))
         }
@@ -294,7 +294,7 @@ fn judged(pair: &PairReport) -> String {
             format!("only ranked ({:.2} alike)", pair.score)
         }
         (Verdict::Incomparable, _, Some(reason)) => format!("incomparable: {reason}"),
-        (Verdict::Harmless, _, _) => match &pair.agrees_at() {
+        (Verdict::Harmless, _, _) => match &pair.agrees_at {
             Some(name) => format!("harmless: agrees again at {name}"),
             None => "harmless".to_owned(),
         },
@@ -303,7 +303,7 @@ fn judged(pair: &PairReport) -> String {
 }
 
 /// What no average shows.
-fn not_finite(pair: &PairReport) -> String {
+fn not_finite(pair: &Pair) -> String {
     match pair
         .totals
         .as_ref()
@@ -315,14 +315,15 @@ fn not_finite(pair: &PairReport) -> String {
 }
 
 /// The steps in words, when there are any, and whether only the shapes speak for them.
-fn layout(pair: &PairReport) -> Option<String> {
+fn layout(pair: &Pair) -> Option<String> {
     let layout = pair
         .layout
         .as_ref()
         .filter(|layout| !layout.steps.is_empty())?;
-    Some(match layout.by {
-        Evidence::Shape => format!("{} (by shape alone)", layout.text),
-        Evidence::Values | Evidence::Declared | Evidence::User => layout.text.clone(),
+    Some(if layout.by == Evidence::Shape {
+        format!("{} (by shape alone)", layout.text)
+    } else {
+        layout.text.clone()
     })
 }
 
@@ -333,6 +334,15 @@ fn names(names: &[String]) -> String {
         [one] => one.clone(),
         many if many.len() > MOST => format!("{} + ... ({} parts)", many[0], many.len()),
         many => many.join(" + "),
+    }
+}
+
+/// `bf16`, or `f32 / bf16` where the sides differ.
+fn dtypes([reference, candidate]: &[String; 2]) -> String {
+    if reference == candidate {
+        reference.clone()
+    } else {
+        format!("{reference} / {candidate}")
     }
 }
 

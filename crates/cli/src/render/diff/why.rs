@@ -3,14 +3,13 @@
 use super::{Colour, Paint};
 use crate::render::{explain::share, human};
 use std::io::Write;
-use twinscope_compare::{Report, Verdict, report::PairReport};
-use twinscope_report::CauseKind;
+use twinscope_report::{CauseKind, Comparison, Pair, Verdict};
 
 /// Faults listed before the rest is only counted.
 const SHOWN: usize = 8;
 
-pub(super) fn write(report: &Report, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
-    let own = report.divergences();
+pub(super) fn write(report: &Comparison, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
+    let own = &report.divergences;
     match own.as_slice() {
         [] => {}
         [one] => said(&report.pairs[*one], "Why: ", paint, out)?,
@@ -49,11 +48,11 @@ pub(super) fn write(report: &Report, paint: Paint, out: &mut dyn Write) -> anyho
     for pair in report
         .pairs
         .iter()
-        .filter(|pair| pair.verdict() == Verdict::Harmless)
+        .filter(|pair| pair.verdict == Verdict::Harmless)
         .take(SHOWN)
     {
         let again = pair
-            .agrees_at()
+            .agrees_at
             .as_deref()
             .map(|name| format!(", agrees again at {}", human::safe(name)))
             .unwrap_or_default();
@@ -67,17 +66,20 @@ pub(super) fn write(report: &Report, paint: Paint, out: &mut dyn Write) -> anyho
     Ok(())
 }
 
-fn alike(a: &PairReport, b: &PairReport) -> bool {
-    let known = |pair: &PairReport| {
-        pair.causes
-            .first()
-            .filter(|cause| cause.kind != CauseKind::Unknown)
-            .map(|cause| (cause.kind.clone(), cause.text.clone()))
-    };
+fn alike(a: &Pair, b: &Pair) -> bool {
     known(a).is_some() && known(a) == known(b)
 }
 
-fn said(pair: &PairReport, before: &str, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
+/// What the best cause says, unless it only says that nothing was found.
+fn known(pair: &Pair) -> Option<(&str, &str)> {
+    let cause = pair
+        .causes
+        .first()
+        .filter(|cause| cause.kind != CauseKind::Unknown)?;
+    Some((cause.kind.name(), &cause.text))
+}
+
+fn said(pair: &Pair, before: &str, paint: Paint, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(cause) = pair.causes.first() else {
         // Not examined: nothing to say of a single one, its line in a list is still wanted.
         if before.trim_start().starts_with("Why") {
@@ -89,7 +91,7 @@ fn said(pair: &PairReport, before: &str, paint: Paint, out: &mut dyn Write) -> a
     let line = format!(
         "{before}{}{}",
         human::safe(&cause.text),
-        share(cause.explained)
+        share(cause.explained.map(f64::from))
     );
     let colour = if cause.kind == CauseKind::Unknown {
         Colour::Doubtful
