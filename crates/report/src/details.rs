@@ -121,7 +121,7 @@ facts_by_kind! {
 
 impl Details {
     /// The details of a cause of this kind, from their JSON. They are typed only if they would be written back unchanged; anything else
-    /// (a newer version's) is kept as it is.
+    /// (a newer version's, or a null where a number was NaN) is kept as it is.
     pub fn of(kind: &CauseKind, json: Value) -> Self {
         Self::typed(kind, &json)
             .filter(|details| details.json() == json)

@@ -34,14 +34,16 @@ fn every_kind_has_a_line() {
 }
 
 #[test]
-fn details_of_a_newer_version_are_kept() {
+fn details_that_fit_no_type_are_kept() {
     for line in [
-        // Another key, a kind that is not known, a value of another type, no object, no explained share.
+        // A newer version's: another key, an unknown kind, a value of another type, no object, an extra of another type.
         r#"{"kind":"dropout","explained":1.0,"text":"","details":{"factor":2.0,"p":0.5,"seed":7,"side":"candidate","zeros":3}}"#,
         r#"{"kind":"untied","explained":0.5,"text":"","details":{"layers":[1,2]}}"#,
         r#"{"kind":"scale","explained":1.0,"text":"","details":{"constant":null,"factor":2,"share":null}}"#,
         r#"{"kind":"scale","explained":null,"text":"","details":[1]}"#,
         r#"{"kind":"scale","explained":1.0,"text":"","details":{"coefficient":"1"}}"#,
+        // A factor that is NaN is written as null.
+        r#"{"kind":"scale","explained":1.0,"text":"","details":{"constant":null,"factor":null,"share":null}}"#,
     ] {
         let cause: Cause = serde_json::from_str(line).unwrap();
         assert!(matches!(cause.details.facts, Facts::Other(_)), "{line}");

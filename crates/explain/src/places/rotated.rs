@@ -390,8 +390,8 @@ fn reused(sides: &Sides<'_>, reference: &Rotation, input: &Input) -> Option<Expl
             RotatedParameter::Negated
         };
         let details = Facts::FromInput {
-            parameter: parameter,
-            pairing: pairing,
+            parameter,
+            pairing,
             input: input.name.clone(),
             reference: Some(Setting::Pairing(reference.plan.pairing)),
             value: Some(Setting::Pairing(pairing)),
@@ -483,7 +483,7 @@ fn compared(reference: &Rotation, candidate: Rotation) -> Explanation {
         }
     };
     let details = Facts::Setting {
-        parameter: parameter,
+        parameter,
         pairing: plan.pairing,
         reference: Some(from),
         value: Some(to),
@@ -632,10 +632,10 @@ fn named(found: &Rotation) -> Option<Explanation> {
     let say =
         |text: String, parameter: RotatedParameter, reference: Setting, value: Option<Setting>| {
             let details = Facts::Setting {
-                parameter: parameter,
+                parameter,
                 pairing: plan.pairing,
                 reference: Some(reference),
-                value: value,
+                value,
             };
             Some(explanation(text, details, 2, found.made.clone()))
         };
