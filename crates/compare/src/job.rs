@@ -4,7 +4,7 @@
 //! command line, the server, the demo and the tests all go through here.
 
 use crate::{
-    evidence::{Explain, Investigation},
+    evidence::Explain,
     facts,
     noise::Measures,
     pairing::PairError,
@@ -245,12 +245,9 @@ impl Job {
             }
         }
         let mut report = self.gathered(planned, &reference, &candidate, sources.noise.is_some());
-        // Pairs of one source do not follow from each other.
-        let wanted = self.settings.causes && !plan.alone && !report.partial;
-        if let Some(explain) = explain.filter(|_| wanted) {
+        if let Some(explain) = explain.filter(|_| wants_causes(plan, &report, &self.settings)) {
             self.enter(Phase::Explaining);
-            let investigation = explain.investigate(plan, &reference, &candidate, &report.pairs);
-            judge_with(&*investigation, &mut report);
+            judge_with(explain, plan, &reference, &candidate, &mut report);
             if self.stopped() {
                 // The causes of some pairs are missing, and with them what is own and what is harmless.
                 report = self.gathered(planned, &reference, &candidate, sources.noise.is_some());
@@ -384,11 +381,23 @@ impl Job {
 /// How many divergences of one report are explained: the first ones are where to look, and `explain` takes any.
 const MOST_EXPLAINED: usize = 16;
 
-/// Judges pairs again with what `investigation` found out, adds the causes of what began by itself, and forgives what is undone later.
-fn judge_with(investigation: &dyn Investigation, report: &mut Report) {
+/// Pairs of one source do not follow from each other, and of a partial report too little is known.
+fn wants_causes(plan: &Plan, report: &Report, settings: &Settings) -> bool {
+    settings.causes && !plan.alone && !report.partial
+}
+
+/// Judges pairs again with evidence, adds the causes of what began by itself, and forgives what is undone later.
+fn judge_with(
+    explain: &dyn Explain,
+    plan: &Plan,
+    reference: &Side<'_>,
+    candidate: &Side<'_>,
+    report: &mut Report,
+) {
+    let investigation = explain.investigate(plan, reference, candidate, &report.pairs);
     let evidence = investigation.evidence();
-    let judged = verdict::settle(&report.pairs, evidence);
     let levels: Vec<Level> = report.pairs.iter().map(Level::of).collect();
+    let judged = verdict::settle(&report.pairs, evidence);
     for (pair, judgement) in report.pairs.iter_mut().zip(judged) {
         pair.judgement = judgement;
     }
@@ -400,6 +409,22 @@ fn judge_with(investigation: &dyn Investigation, report: &mut Report) {
     for (at, judgement) in verdict::forgive(&report.pairs, evidence, &causes) {
         report.pairs[at].judgement = judgement;
     }
+}
+
+/// The report on parts that were measured elsewhere: what [`Job::run`] does after the work.
+pub fn merge(
+    plan: &Plan,
+    parts: Vec<Part>,
+    sources: &Sources<'_>,
+    settings: &Settings,
+    explain: Option<&dyn Explain>,
+) -> Report {
+    let [reference, candidate] = [Side::new(sources.reference), Side::new(sources.other())];
+    let mut report = facts::gather(plan, parts, &reference, &candidate, settings, None);
+    if let Some(explain) = explain.filter(|_| wants_causes(plan, &report, settings)) {
+        judge_with(explain, plan, &reference, &candidate, &mut report);
+    }
+    report
 }
 
 /// Compares two sources in this process.
@@ -483,6 +508,149 @@ mod tests {
 
     fn compared(source: &Source) -> Report {
         compare(&Sources::two(source, source), &Settings::default(), None).unwrap()
+    }
+
+    /// A source that stops a job when its tensors are read, or after some reads.
+    struct Stopping<'a> {
+        source: Source,
+        job: &'a Job,
+        reads_left: AtomicUsize,
+    }
+
+    impl TensorSource for Stopping<'_> {
+        fn listing(&self) -> &Listing {
+            self.source.listing()
+        }
+
+        fn view(&self, index: usize) -> Result<View, ReadError> {
+            let left = |left: usize| left.checked_sub(1);
+            let reads = &self.reads_left;
+            if reads
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left)
+                .is_err()
+            {
+                self.job.stop();
+            }
+            self.source.view(index)
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_stopped_while_planning_has_no_plan_and_no_report() {
+        // Names that say nothing: pairs are found by their values.
+        let left = source(&[("uvw", &[64]), ("rst", &[64])]);
+        let right = source(&[("klm", &[64]), ("fgh", &[64])]);
+        let job = Job::new(Settings::default());
+        let stopping = Stopping {
+            source: right,
+            job: &job,
+            reads_left: AtomicUsize::new(0),
+        };
+        job.run(&Sources::two(&left, &stopping), None).unwrap();
+        assert!(job.is_stopped() && job.plan().is_none() && job.report().is_none());
+        assert!(job.so_far(&Sources::two(&left, &stopping)).is_none());
+    }
+
+    #[test]
+    fn a_job_that_is_stopped_while_measuring_has_a_partial_report_of_every_pair() {
+        let names = [("0_query", &[4][..]), ("0_key", &[4]), ("0_value", &[4])];
+        let (left, right) = (source(&names), source(&names));
+        let job = Job::new(Settings::default());
+        let stopping = Stopping {
+            source: right,
+            job: &job,
+            reads_left: AtomicUsize::new(0),
+        };
+        job.run(&Sources::two(&left, &stopping), None).unwrap();
+        let report = job.report().unwrap();
+        assert!(report.partial);
+        assert_eq!(report.pairs.len(), 3);
+        let unread =
+            |pair: &&crate::report::PairReport| pair.unmeasured == Some(Unmeasured::Unreadable);
+        assert_eq!(
+            report.pairs.iter().filter(unread).count(),
+            0,
+            "a stop is no broken file"
+        );
+    }
+
+    #[test]
+    fn a_job_that_is_stopped_while_explaining_says_that_its_report_is_partial() {
+        struct Stops<'a>(&'a Job);
+        impl Explain for Stops<'_> {
+            fn investigate<'a>(
+                &self,
+                _: &'a Plan,
+                _: &'a Side<'a>,
+                _: &'a Side<'a>,
+                pairs: &[crate::report::PairReport],
+            ) -> Box<dyn crate::evidence::Investigation + 'a> {
+                self.0.stop();
+                Box::new(Nothing(vec![Default::default(); pairs.len()]))
+            }
+        }
+        struct Nothing(Vec<crate::evidence::PairEvidence>);
+        impl crate::evidence::Investigation for Nothing {
+            fn evidence(&self) -> &[crate::evidence::PairEvidence] {
+                &self.0
+            }
+
+            fn causes(&self, _: usize, _: Option<Measures>) -> Vec<twinscope_report::Cause> {
+                Vec::new()
+            }
+        }
+        let source = source(&[("0_query", &[4])]);
+        let job = Job::new(Settings::default());
+        job.run(&Sources::two(&source, &source), Some(&Stops(&job)))
+            .unwrap();
+        let report = job.report().unwrap();
+        assert!(report.partial);
+        assert_eq!(
+            report.pairs[0].verdict(),
+            Verdict::Identical,
+            "what was measured is kept"
+        );
+    }
+
+    #[test]
+    fn a_job_takes_over_what_an_earlier_one_measured_in_the_same_way() {
+        let source = source(&[("0_query", &[4]), ("0_key", &[4])]);
+        let sources = Sources::two(&source, &source);
+        let first = Arc::new(Job::new(Settings::default()));
+        first.run(&sources, None).unwrap();
+        let again = |settings: Settings| {
+            let job = Job::new(settings).reusing(Some(first.clone()));
+            job.run(&sources, None).unwrap();
+            let Progress {
+                pairs_reused,
+                bytes,
+                bytes_total,
+                ..
+            } = job.progress();
+            (pairs_reused, bytes, bytes_total)
+        };
+        assert_eq!(again(Settings::default()), (2, 0, 0));
+        let tolerance = Settings {
+            rtol: Some(1e-3),
+            ..Settings::default()
+        };
+        assert_eq!(
+            again(tolerance),
+            (0, 64, 64),
+            "other numbers are measured under a tolerance"
+        );
+        let layout = Settings {
+            layouts: vec![crate::settings::LayoutOverride {
+                name: "0_key".to_owned(),
+                steps: "reshape(4)".to_owned(),
+            }],
+            ..Settings::default()
+        };
+        assert_eq!(
+            again(layout),
+            (1, 32, 32),
+            "only the pair whose layout was changed"
+        );
     }
 
     #[test]

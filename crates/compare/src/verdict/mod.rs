@@ -7,6 +7,8 @@
 mod harmless;
 mod rules;
 mod size;
+#[cfg(test)]
+mod tests;
 
 pub use harmless::forgive;
 pub use rules::{is_far, may_be_within_reach};
