@@ -2,6 +2,7 @@
 //!
 //! This crate holds data and computes nothing. OpenAPI, TypeScript and Python's field names are generated from these types.
 
+pub mod formula;
 mod verdict;
 
 pub use verdict::{Origin, Overall, Verdict};
