@@ -138,7 +138,7 @@ fn passes_on(report: &Report, flow: &Flow, group: &[usize], at: usize) -> bool {
         .filter(|input| group.contains(input))
         .filter_map(|input| size(*input))
         .fold(0.0, f64::max);
-    flow.formula.contains(" + ") && size(at).is_some_and(|size| size >= PASSED_ON * of_terms)
+    flow.formula.adds() && size(at).is_some_and(|size| size >= PASSED_ON * of_terms)
 }
 
 /// Every tensor on the way is the reference's by a cause that can be undone, also those that inherited it.

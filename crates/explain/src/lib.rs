@@ -5,29 +5,26 @@
 //! proven. A mechanism outranks a description of where, fewer fitted numbers outrank more. What explains a part is
 //! subtracted and the rest looked at again.
 
-pub mod array;
+mod alternatives;
 pub mod case;
 pub mod constants;
 mod flow;
-pub mod functions;
-mod glimpse;
 mod harmless;
 mod numbers;
 mod own;
 mod part;
 mod places;
-mod recorded;
 mod reduced;
 mod scene;
 mod score;
 #[cfg(test)]
 pub(crate) mod testing;
-mod thin;
 mod values;
 
 pub use case::{Case, Class, Examined, Explanation, Hypothesis};
-pub use scene::{Entry, Loaded, Other, Scene, Sketch, scattered};
-pub use score::{Score, measures, score};
+pub use scene::{Entry, Loaded, Other, Scene, Sketch};
+pub use score::{Score, score};
+pub use twinscope_ops::{array, functions, measures, scattered};
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -40,6 +37,7 @@ use twinscope_compare::{
     report::{Cause, Report},
     verdict::{Origin, Verdict},
 };
+use twinscope_report::formula::text;
 
 /// Every hypothesis there is, the cheap ones first.
 pub fn hypotheses() -> impl Iterator<Item = &'static dyn Hypothesis> {
@@ -401,7 +399,7 @@ pub fn explain(scene: &Scene<'_>, pair: usize) -> Option<Explained> {
     Some(Explained {
         causes,
         attempts: examination.attempts,
-        formula: flow.map(|flow| flow.formula),
+        formula: flow.map(|flow| text(&flow.formula)),
         follows,
         off,
         rounding,
@@ -648,8 +646,9 @@ fn named(examination: &Examination, flow: Option<&flow::Flow>) -> Vec<Cause> {
 
 /// Nothing survived. Where not even the op is known, what to record to tell.
 fn unknown(flow: Option<&flow::Flow>) -> Cause {
-    let text = match flow {
-        Some(flow) => format!("no known cause explains it; the reference is {}, the candidate is not", flow.formula),
+    let formula = flow.map(|flow| text(&flow.formula));
+    let text = match &formula {
+        Some(formula) => format!("no known cause explains it; the reference is {formula}, the candidate is not"),
         None => {
             "no known cause explains it; what made this tensor is not among what is recorded: record the weights and the op's inputs to \
                  tell"
@@ -660,6 +659,6 @@ fn unknown(flow: Option<&flow::Flow>) -> Cause {
         kind: "unknown",
         explained: None,
         text,
-        details: serde_json::json!({"formula": flow.map(|flow| &flow.formula)}),
+        details: serde_json::json!({"formula": formula}),
     }
 }

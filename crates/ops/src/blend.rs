@@ -1,15 +1,10 @@
 //! Two tensors with a factor each: the difference of two that are nearly equal, a moving average, a residual with a scale, a sampler's step.
 
-use super::{Learned, Op, is_near};
-use crate::{
-    Loaded,
-    array::energy,
-    constants::short,
-    flow::{Site, of},
-};
+use crate::{Input, Learned, Op, Picked, Run, Site, array::energy, learned::is_near};
 use std::sync::Arc;
+use twinscope_tensor::formula::Formula;
 
-pub(super) struct Blend;
+pub(crate) struct Blend;
 
 /// Formulas that are looked at whole.
 const MOST: usize = 4;
@@ -29,20 +24,19 @@ impl Op for Blend {
         true
     }
 
-    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+    fn learn<'a>(&self, site: &Site<'a>) -> Vec<Learned<'a>> {
         let elements = site.elements();
         let Some(wanted) = site.sketch() else {
             return Vec::new();
         };
         let size = energy(&wanted);
-        let same =
-            |at: &usize| site.scene.entries()[*at].dims.iter().product::<usize>() == elements;
+        let same = |at: &usize| site.run.elements(*at) == elements;
         let sketched = site
             .before
             .iter()
             .copied()
             .filter(same)
-            .filter_map(|at| Some((at, site.scene.sketch(at)?[0].clone())));
+            .filter_map(|at| Some((at, site.run.sketch(at)?)));
         let terms: Vec<Term> = sketched
             .filter_map(|(at, values)| Term::new(at, values, &wanted))
             .collect();
@@ -72,7 +66,8 @@ impl Op for Blend {
                 .find(near) else {
                     continue;
                 };
-                let terms = site.load(x.at).zip(site.load(y.at));
+                let read = |term: &Term| Input::read(site.run, term.at);
+                let terms = read(x).zip(read(y));
                 learned.extend(
                     terms.map(|(first, second)| {
                         blend(site, [(x.at, first), (y.at, second)], factors)
@@ -149,47 +144,20 @@ fn fitted(x: &Term, y: &Term, rounding: f64) -> Option<[Factor; 2]> {
     both.iter().zip([x, y]).all(counts).then_some(both)
 }
 
-fn blend(site: &Site<'_>, terms: [(usize, Arc<Loaded>); 2], factors: [f64; 2]) -> Learned {
+fn blend<'a>(site: &Site<'a>, terms: [(usize, Input); 2], factors: [f64; 2]) -> Learned<'a> {
     let inputs: Vec<usize> = terms.iter().map(|(at, _)| *at).collect();
-    let named = inputs
+    let with_factors = inputs
         .iter()
         .zip(factors)
-        .map(|(at, factor)| (site.scene.entries()[*at].name.as_str(), factor));
-    // What is added first, what is taken away behind it.
-    let (plus, minus): (Vec<_>, Vec<_>) = named.partition(|(_, factor)| *factor > 0.0);
-    let text = |(name, factor): &(&str, f64)| {
-        if factor.abs() == 1.0 {
-            (*name).to_owned()
-        } else {
-            format!("{} {name}", short(factor.abs()))
-        }
-    };
-    let added = plus.iter().map(text).collect::<Vec<_>>().join(" + ");
-    let formula = minus.iter().fold(added, |formula, term| {
-        format!("{formula} - {}", text(term))
-            .trim_start()
-            .to_owned()
-    });
+        .map(|(at, factor)| (factor, Formula::tensor(site.name(*at))));
+    let formula = Formula::Blend(with_factors.collect());
     let width = site.width();
-    Learned {
-        formula,
-        inputs,
-        terms: 0,
-        work: 0,
-        looseness: 1.0,
-        off: [0.0; 4],
-        on_some_rows: false,
-        predict: Box::new(move |side, picked| {
-            let [x, y] = [0, 1].map(|nth| picked.of(of(&terms[nth].1, side), width));
-            Some(
-                x.iter()
-                    .zip(y.iter())
-                    .map(|(x, y)| factors[0] * x + factors[1] * y)
-                    .collect(),
-            )
-        }),
-        variants: Vec::new(),
-        telling: None,
-        borrows: false,
-    }
+    let predict = move |run: &dyn Run, picked: Picked<'_>| {
+        let [(_, x), (_, y)] = &terms;
+        let (x, y) = (x.on(run)?, y.on(run)?);
+        let (x, y) = (picked.of(&x, width), picked.of(&y, width));
+        let one = |(x, y): (&f64, &f64)| factors[0] * x + factors[1] * y;
+        Some(x.iter().zip(y.iter()).map(one).collect())
+    };
+    Learned::new(formula, inputs, Box::new(predict))
 }

@@ -1,16 +1,20 @@
-//! RMSNorm and LayerNorm over the last dimension, with weights learned from the reference: one number, or two, a channel.
+//! RMSNorm and LayerNorm over the last dimension, with weights learned from the values: one number, or two, a channel.
 
-use super::{Learned, Op, Picked, Predict, Variant, roughly};
 use crate::{
-    Loaded,
+    Alternative, Ask, Change, Input, Learned, NormWeight, Op, Out, Picked, Predict, Site,
     array::{median, rms},
-    constants::short,
-    flow::{Site, WHOLE, of, own_floor},
-    glimpse::Glimpse,
+    glimpse::{self, Glimpse},
+    learned::roughly,
+    site::{WHOLE, own_floor},
 };
 use std::sync::Arc;
+use twinscope_measure::rounding::floor_unit;
+use twinscope_tensor::{
+    DType,
+    formula::{self, Formula},
+};
 
-pub(super) struct Norm;
+pub(crate) struct Norm;
 
 /// Rows needed to tell a weight a channel from chance.
 const LEAST_ROWS: usize = 4;
@@ -29,6 +33,14 @@ struct Shape {
 }
 
 impl Shape {
+    fn kind(self) -> formula::Norm {
+        if self.centred {
+            formula::Norm::Layer
+        } else {
+            formula::Norm::Rms
+        }
+    }
+
     /// What a row with this mean of squares is multiplied with.
     fn factor(self, square: f64, channels: usize) -> f64 {
         let square = if self.unbiased {
@@ -62,7 +74,7 @@ struct Affine {
 }
 
 impl Op for Norm {
-    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+    fn learn<'a>(&self, site: &Site<'a>) -> Vec<Learned<'a>> {
         let Some(&channels) = site.dims().last() else {
             return Vec::new();
         };
@@ -71,11 +83,11 @@ impl Op for Norm {
             return Vec::new();
         }
         let mut learned = Vec::new();
-        let Some(wanted) = site.scene.glimpse(site.pair) else {
+        let Some(wanted) = site.run.glimpse(site.at) else {
             return Vec::new();
         };
         for &input in &site.before {
-            let dims = &site.scene.entries()[input].dims;
+            let dims = site.run.dims(input);
             // The heads of queries and keys may still be one dimension where they are not normed yet.
             if dims.last().is_none_or(|last| last % channels != 0)
                 || dims.iter().product::<usize>() != elements
@@ -88,9 +100,9 @@ impl Op for Norm {
             };
             for centred in [false, true] {
                 if promises(&wanted, &given, centred, site.floor[0])
-                    && let Some(loaded) = site.load(input)
+                    && let Some(given) = Input::read(site.run, input)
                 {
-                    learned.extend(fitted(site, input, &loaded, channels, centred));
+                    learned.extend(fitted(site, input, given, channels, centred));
                 }
             }
         }
@@ -99,12 +111,10 @@ impl Op for Norm {
 }
 
 fn glimpse(site: &Site<'_>, input: usize, channels: usize) -> Option<Arc<Glimpse>> {
-    if site.scene.entries()[input].dims.last() == Some(&channels) {
-        return site.scene.glimpse(input);
+    if site.run.dims(input).last() == Some(&channels) {
+        return site.run.glimpse(input);
     }
-    let rows = site
-        .scene
-        .beginning(input, crate::glimpse::ROWS * channels)?;
+    let rows = site.run.beginning(input, glimpse::ROWS * channels)?;
     Some(Arc::new(Glimpse::of(&rows, channels)))
 }
 
@@ -218,23 +228,17 @@ const MORE_ROUGHLY: f64 = 4.0;
 /// What the first epsilon misses by more, no other comes near.
 const ROUGHLY: f64 = 0.2;
 
-fn fitted(
-    site: &Site<'_>,
+fn fitted<'a>(
+    site: &Site<'a>,
     input: usize,
-    loaded: &Arc<Loaded>,
+    given: Input,
     channels: usize,
     centred: bool,
-) -> Option<Learned> {
-    let telling = telling_rows(&loaded.reference, channels);
-    let picked = telling
-        .as_ref()
-        .map_or(Picked::Run(0, loaded.reference.len() / channels), |rows| {
-            Picked::These(rows)
-        });
-    let (given, wanted) = (
-        picked.of(&loaded.reference, channels),
-        picked.of(&site.out.reference, channels),
-    );
+) -> Option<Learned<'a>> {
+    let values = given.on(site.run)?;
+    let telling = telling_rows(&values, channels);
+    let picked = picked(telling.as_deref(), values.len() / channels);
+    let (some, wanted) = (picked.of(&values, channels), picked.of(&site.out, channels));
     let mut best: Option<(f64, Shape)> = None;
     for epsilon in EPSILONS {
         let shape = Shape {
@@ -243,7 +247,7 @@ fn fitted(
             outside: false,
             unbiased: false,
         };
-        let normed = normalise(&given, channels, shape);
+        let normed = normalise(&some, channels, shape);
         let affine = regress(&normed, &wanted, channels, centred);
         let made = apply(normed, &affine, channels);
         if best.is_none() && !roughly(made.iter().copied(), wanted.iter().copied(), ROUGHLY) {
@@ -260,10 +264,10 @@ fn fitted(
     }
     let (error, shape) = best?;
     // A residual stream is roughly a norm of what it was a layer before; all of it is read only where these rows leave little.
-    let floor = own_floor(site.scene.entries()[site.pair].dtypes[0], channels)?;
+    let floor = own_floor(site.dtype(), channels)?;
     let looseness = LOOSENESS
         + if centred {
-            subtracted(site, &given, channels)
+            subtracted(site, &some, channels)
         } else {
             0.0
         };
@@ -279,131 +283,183 @@ fn fitted(
     }
     // Enough rows for the weights are among those already: more would only take time.
     let affine = regress(
-        &normalise(&given, channels, shape),
+        &normalise(&some, channels, shape),
         &wanted,
         channels,
         centred,
     );
-    let name = &site.scene.entries()[input].name;
-    let kind = if centred { "LayerNorm" } else { "RMSNorm" };
-    let made = |shape: Shape, affine: Affine| -> Predict {
-        let loaded = loaded.clone();
-        Box::new(move |side, picked| {
+    let learned = Fitted {
+        input,
+        given,
+        channels,
+        shape,
+        affine: Arc::new(affine),
+    };
+    let formula = Formula::Norm {
+        kind: shape.kind(),
+        of: Formula::boxed(site.name(input)),
+        epsilon: shape.epsilon,
+    };
+    let predict = learned.predict(shape, learned.affine.clone());
+    let alternatives = {
+        let (site, telling) = (site.clone(), telling.clone());
+        move |out: &Out<'_>| {
+            learned
+                .alternatives(&site, telling.as_deref(), out)
+                .unwrap_or_default()
+        }
+    };
+    Some(Learned {
+        terms: channels,
+        looseness,
+        // Its weights were learned from rounded values.
+        borrows: true,
+        alternatives: Some(Box::new(alternatives)),
+        telling,
+        ..Learned::new(formula, vec![input], predict)
+    })
+}
+
+/// The rows that tell epsilons apart, or all.
+fn picked(telling: Option<&[usize]>, rows: usize) -> Picked<'_> {
+    telling.map_or(Picked::Run(0, rows), Picked::These)
+}
+
+/// A norm that was learned.
+struct Fitted {
+    input: usize,
+    given: Input,
+    channels: usize,
+    shape: Shape,
+    affine: Arc<Affine>,
+}
+
+impl Fitted {
+    fn predict(&self, shape: Shape, affine: Arc<Affine>) -> Predict {
+        let (given, channels) = (self.given.clone(), self.channels);
+        Box::new(move |run, picked| {
+            let values = given.on(run)?;
             Some(apply(
-                normalise(&picked.of(of(&loaded, side), channels), channels, shape),
+                normalise(&picked.of(&values, channels), channels, shape),
                 &affine,
                 channels,
             ))
         })
-    };
-    let mut variants: Vec<Variant> = Vec::new();
-    for outside in [false, true] {
-        let shape = Shape { outside, ..shape };
-        let (input, output) = (
-            picked.of(&loaded.candidate, channels),
-            picked.of(&site.out.candidate, channels),
-        );
-        let fitted = fit_epsilon(&input, &output, channels, shape, &affine);
-        let usual = EPSILONS
-            .into_iter()
-            .filter(|epsilon| !outside && *epsilon != shape.epsilon);
-        variants.extend(fitted.into_iter().filter(|epsilon| outside || *epsilon != shape.epsilon).chain(usual).map(|epsilon| Variant {
-            kind: "row_scale",
-            text: format!(
-                "{kind} of {name} with epsilon {}{} where the reference has {}{}",
-                short(epsilon),
-                if outside { " beside the root" } else { "" },
-                short(shape.epsilon),
-                if outside { " under it" } else { "" },
-            ),
-            details: serde_json::json!({
-                "parameter": "epsilon", "candidate": epsilon, "reference": shape.epsilon, "outside_the_root": outside, "input": name,
-            }),
-            fitted: outside || !EPSILONS.contains(&epsilon),
-            predict: made(Shape { epsilon, ..shape }, affine.clone()),
-        }));
     }
-    if channels > 2 {
-        variants.push(Variant {
-            kind: "scale",
-            text: format!("{kind} of {name} divides the squares by n - 1 where the reference divides by n = {channels}"),
-            details: serde_json::json!({"parameter": "divisor", "candidate": channels - 1, "reference": channels, "input": name}),
-            fitted: false,
-            predict: made(Shape { unbiased: true, ..shape }, affine.clone()),
-        });
-    }
-    variants.push(Variant {
-        kind: "row_affine",
-        text: format!("{} of {name} where the reference has {kind}", if centred { "RMSNorm" } else { "LayerNorm" }),
-        details: serde_json::json!({"candidate": if centred { "rms_norm" } else { "layer_norm" }, "input": name}),
-        fitted: false,
-        predict: made(Shape { centred: !centred, ..shape }, affine.clone()),
-    });
-    let plain = Affine {
-        weight: vec![1.0; channels],
-        bias: affine.bias.clone(),
-    };
-    let more = Affine {
-        weight: affine.weight.iter().map(|w| 1.0 + w).collect(),
-        bias: affine.bias.clone(),
-    };
-    let less = Affine {
-        weight: affine.weight.iter().map(|w| w - 1.0).collect(),
-        bias: affine.bias.clone(),
-    };
-    // A weight that was learned as 1 to rounding is no weight already.
-    let ones =
-        rms(&affine.weight.iter().map(|w| w - 1.0).collect::<Vec<_>>()) <= site.floor[0].max(1e-4);
-    for (what, affine) in [
-        ("no weight", plain),
-        ("weight 1 + w", more),
-        ("weight w - 1", less),
-    ] {
-        if ones && what == "no weight" {
-            continue;
+
+    fn alternatives(
+        &self,
+        site: &Site<'_>,
+        telling: Option<&[usize]>,
+        out: &Out<'_>,
+    ) -> Option<Vec<Alternative>> {
+        let Self {
+            input,
+            channels,
+            shape,
+            ref affine,
+            ..
+        } = *self;
+        let norm = shape.kind();
+        let values = self.given.on(out.run)?;
+        let picked = picked(telling, values.len() / channels);
+        let (given, has) = (picked.of(&values, channels), picked.of(out, channels));
+        let one = |change: Change, fitted: bool, shape: Shape, affine: &Arc<Affine>| Alternative {
+            change,
+            fitted,
+            predict: self.predict(shape, affine.clone()),
+        };
+        let mut all: Vec<Alternative> = Vec::new();
+        for outside in [false, true] {
+            let shape = Shape { outside, ..shape };
+            let fitted = fit_epsilon(&given, &has, channels, shape, affine);
+            let usual = EPSILONS
+                .into_iter()
+                .filter(|epsilon| !outside && *epsilon != shape.epsilon);
+            let other = |epsilon: f64| {
+                let change = Change::Epsilon {
+                    input,
+                    norm,
+                    epsilon,
+                    of: shape.epsilon,
+                    outside,
+                };
+                let is_fitted = outside || !EPSILONS.contains(&epsilon);
+                one(change, is_fitted, Shape { epsilon, ..shape }, affine)
+            };
+            all.extend(
+                fitted
+                    .into_iter()
+                    .filter(|epsilon| outside || *epsilon != shape.epsilon)
+                    .chain(usual)
+                    .map(other),
+            );
         }
-        variants.push(Variant {
-            kind: "channel_scale",
-            text: format!("{kind} of {name} with {what} where the reference has w"),
-            details: serde_json::json!({"candidate": what, "input": name, "axis": site.dims().len() - 1}),
-            fitted: false,
-            predict: made(shape, affine),
-        });
+        if channels > 2 {
+            let change = Change::UnbiasedNorm {
+                input,
+                norm,
+                channels,
+            };
+            let unbiased = Shape {
+                unbiased: true,
+                ..shape
+            };
+            all.push(one(change, false, unbiased, affine));
+        }
+        let other = Shape {
+            centred: !shape.centred,
+            ..shape
+        };
+        let change = Change::OtherNorm {
+            input,
+            instead: other.kind(),
+        };
+        all.push(one(change, false, other, affine));
+        let weight = |of: &dyn Fn(f64) -> f64| {
+            Arc::new(Affine {
+                weight: affine.weight.iter().map(|w| of(*w)).collect(),
+                bias: affine.bias.clone(),
+            })
+        };
+        // A weight that was learned as 1 to rounding is no weight already.
+        let ones = rms(&affine.weight.iter().map(|w| w - 1.0).collect::<Vec<_>>())
+            <= site.floor[0].max(1e-4);
+        for (instead, affine) in [
+            (NormWeight::One, weight(&|_| 1.0)),
+            (NormWeight::PlusOne, weight(&|w| 1.0 + w)),
+            (NormWeight::MinusOne, weight(&|w| w - 1.0)),
+        ] {
+            if ones && instead == NormWeight::One {
+                continue;
+            }
+            let change = Change::NormWeight {
+                input,
+                norm,
+                instead,
+                axis: site.dims().len() - 1,
+            };
+            all.push(one(change, false, shape, &affine));
+        }
+        // The weights of another norm, recorded or as that one's own values imply them.
+        for (tensor, affine) in elsewhere(site, &given, &has, shape, affine, channels) {
+            let change = Change::NormWeightOf {
+                input,
+                norm,
+                tensor,
+            };
+            all.push(one(change, false, shape, &Arc::new(affine)));
+        }
+        Some(all)
     }
-    // The weights of another norm, recorded or as that one's own values imply them.
-    let [given, has] =
-        [&loaded.candidate, &site.out.candidate].map(|values| picked.of(values, channels));
-    for (other, affine) in elsewhere(site, &given, &has, shape, &affine, channels) {
-        variants.push(Variant {
-            kind: "wrong_tensor",
-            text: format!("{kind} of {name} with the weights of `{other}`"),
-            details: serde_json::json!({"tensor": other, "what": "weights", "input": name, "side": "candidate"}),
-            fitted: false,
-            predict: made(shape, affine),
-        });
-    }
-    Some(Learned {
-        formula: format!("{kind} of {name} (epsilon {})", short(shape.epsilon)),
-        inputs: vec![input],
-        terms: channels,
-        work: 0,
-        looseness,
-        off: [0.0; 4],
-        on_some_rows: false,
-        // Its weights were learned from what the reference has rounded.
-        borrows: true,
-        predict: made(shape, affine),
-        variants,
-        telling,
-    })
 }
 
-/// Of how far the candidate's weights are from the reference's, those of another norm may be off by this share; and of themselves by this.
+/// Of how far the weights that were used are from the norm's own, those of another norm may be off by this share; and of themselves by this.
 const SAME: [f64; 2] = [0.1, 0.02];
 /// Norms that are looked at, the nearest first.
 const MOST_NORMS: usize = 24;
 
-/// Norms whose weights the candidate has in place of its own.
+/// Norms whose weights made an output in place of the norm's own.
 fn elsewhere(
     site: &Site<'_>,
     input: &[f64],
@@ -411,7 +467,7 @@ fn elsewhere(
     shape: Shape,
     own: &Affine,
     channels: usize,
-) -> Vec<(String, Affine)> {
+) -> Vec<(usize, Affine)> {
     let normed = normalise(input, channels, shape);
     let has = regress(&normed, output, channels, shape.centred);
     let floor = HOPELESS * LOOSENESS * site.floor[0];
@@ -423,7 +479,7 @@ fn elsewhere(
             .collect::<Vec<_>>())
     };
     let (size, changed) = (rms(&has.weight), between(&has, own));
-    // The candidate must be a norm with other weights, and those far from its own.
+    // The output must be a norm with other weights, and those far from its own.
     if changed <= MUCH_OTHER * size
         || !roughly(
             apply(normed, &has, channels).into_iter(),
@@ -433,21 +489,20 @@ fn elsewhere(
     {
         return Vec::new();
     }
-    let scene = site.scene;
+    let run = site.run;
     let is_same =
         |other: &Affine| between(&has, other) <= f64::min(SAME[0] * changed, SAME[1] * size);
-    let name = |at: usize| scene.entries()[at].name.clone();
-    let recorded = |at: usize| Some(scene.load(at)?.reference.clone());
+    let recorded = |at: usize| Some(run.load(at)?.to_vec());
     let vectors = || {
         site.parameters
             .iter()
             .copied()
-            .filter(|at| scene.entries()[*at].dims == [channels])
+            .filter(|at| run.dims(*at) == [channels])
     };
     let mut found = Vec::new();
     for at in vectors() {
         let beside =
-            |bias: &usize| name(*bias) == name(at).replace("weight", "bias") && *bias != at;
+            |bias: &usize| run.name(*bias) == run.name(at).replace("weight", "bias") && *bias != at;
         let bias = vectors().find(beside).and_then(recorded);
         let Some(weight) = recorded(at) else { continue };
         let bias = if shape.centred {
@@ -455,24 +510,22 @@ fn elsewhere(
         } else {
             None
         };
-        found.push((name(at), Affine { weight, bias }));
+        found.push((at, Affine { weight, bias }));
     }
     if !found.iter().any(|(_, other)| is_same(other)) {
         let alike = |at: &usize| {
-            let entry = &scene.entries()[*at];
-            let lower = entry.name.to_ascii_lowercase();
-            *at != site.pair
-                && !entry.parameter
-                && entry.dims.last() == Some(&channels)
+            let tensor = run.tensor(*at);
+            let lower = tensor.name.to_ascii_lowercase();
+            *at != site.at
+                && !tensor.parameter
+                && tensor.dims.last() == Some(&channels)
                 && ["norm", "ln"].iter().any(|word| lower.contains(word))
         };
-        let mut near: Vec<usize> = (0..scene.entries().len()).filter(alike).collect();
-        near.sort_by_key(|at| at.abs_diff(site.pair));
+        let mut near: Vec<usize> = (0..run.tensors().len()).filter(alike).collect();
+        near.sort_by_key(|at| at.abs_diff(site.at));
         let weights = |at: usize| {
-            Some((
-                name(at),
-                affine_of(&Site::new(scene, at)?, channels, shape)?,
-            ))
+            let site = Site::new(run, at, Ask::default())?;
+            Some((at, affine_of(&site, channels, shape)?))
         };
         found.extend(near.into_iter().take(MOST_NORMS).filter_map(weights));
     }
@@ -484,25 +537,20 @@ fn elsewhere(
 /// Weights that are off by less may be this norm's own in another dtype.
 const MUCH_OTHER: f64 = 0.05;
 
-/// The weights of another norm of this kind, by the reference's values.
+/// The weights of another norm of this kind, by its values.
 fn affine_of(site: &Site<'_>, channels: usize, shape: Shape) -> Option<Affine> {
-    let wanted = site.scene.glimpse(site.pair)?;
+    let wanted = site.run.glimpse(site.at)?;
     let inputs = site
         .before
         .iter()
-        .filter(|at| site.scene.entries()[**at].dims == site.dims());
+        .filter(|at| site.run.dims(**at) == site.dims());
     let promising = |input: &&usize| {
-        let given = site.scene.glimpse(**input);
+        let given = site.run.glimpse(**input);
         given.is_some_and(|given| promises(&wanted, &given, shape.centred, site.floor[0]))
     };
-    let loaded = site.load(*inputs.into_iter().find(promising)?)?;
-    let normed = normalise(&loaded.reference, channels, shape);
-    Some(regress(
-        &normed,
-        &site.out.reference,
-        channels,
-        shape.centred,
-    ))
+    let values = site.run.load(*inputs.into_iter().find(promising)?)?;
+    let normed = normalise(&values, channels, shape);
+    Some(regress(&normed, &site.out, channels, shape.centred))
 }
 
 /// How many more floors a LayerNorm may be off because its rows' means are large beside what they spread: the rounding of the mean, a sum in
@@ -518,12 +566,12 @@ fn subtracted(site: &Site<'_>, given: &[f64], channels: usize) -> f64 {
         }
     };
     let mut ratios: Vec<f64> = given.chunks_exact(channels).map(ratio).collect();
-    let share = |dtype: twinscope_tensor::DType| {
-        let unit = twinscope_compare::noise::floor_unit(dtype)?;
+    let share = |dtype: DType| {
+        let unit = floor_unit(dtype)?;
         let summing = (channels as f64).sqrt() * unit.min(2f64.powi(-24));
         Some(summing / (unit + summing))
     };
-    let shares = site.scene.entries()[site.pair].dtypes.map(share);
+    let shares = [Some(site.dtype()), site.ask.also].map(|dtype| dtype.and_then(share));
     0.5 * median(&mut ratios) * shares.into_iter().flatten().fold(1.0, f64::min)
 }
 
@@ -568,7 +616,7 @@ fn normalise(values: &[f64], channels: usize, shape: Shape) -> Vec<f64> {
     normed
 }
 
-/// The epsilon that a side's rows imply: each row's factor is that of its mean square and epsilon, and the quietest rows feel it most.
+/// The epsilon that rows imply: each row's factor is that of its mean square and epsilon, and the quietest rows feel it most.
 fn fit_epsilon(
     input: &[f64],
     output: &[f64],

@@ -1,24 +1,25 @@
 //! Attention: probabilities from queries and keys, and what they make of the values; also without the probabilities between.
 //!
-//! The scale is fitted to the log-odds of the reference, the mask is where its probabilities are zero. Fewer key heads than query heads are
-//! each used by a run of query heads.
+//! The scale is fitted to the log-odds, the mask is where probabilities are zero. Fewer key heads than query heads are each used by a run of
+//! query heads.
 
 mod biased;
 mod products;
 
-pub(super) use products::Products;
+pub(crate) use products::Products;
 
-use super::{Learned, Op, Picked, Predict, Variant, roughly};
 use crate::{
-    Loaded,
-    constants::{factor, said, short},
-    flow::{MOST_WORK, Site, of},
+    Alternative, Alternatives, Change, Input, Learned, Op, Out, Picked, Predict, Recorded, Run,
+    Scaled, Site, Values,
+    constants::named,
     functions::{self, softcap},
-    recorded::Recorded,
+    learned::roughly,
+    run::InPart,
+    site::MOST_WORK,
 };
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
-use twinscope_compare::layout::Which;
 use twinscope_measure::{add_times, dot};
+use twinscope_tensor::formula::{Constant, Formula, Mask};
 
 /// Sizes of one attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -213,20 +214,14 @@ impl Scores {
         } = sizes;
         let mut all = Vec::new();
         for &q in &site.before {
-            let dims = &site.scene.entries()[q].dims;
+            let dims = site.run.dims(q);
             let fused = Heads::fused(dims, batch, queries, heads);
             for query in Heads::all(dims, batch, queries, Some(heads))
                 .into_iter()
                 .chain(fused)
             {
                 for &k in &site.before {
-                    for key in Heads::of_size(
-                        &site.scene.entries()[k].dims,
-                        batch,
-                        keys,
-                        query.size,
-                        heads,
-                    ) {
+                    for key in Heads::of_size(site.run.dims(k), batch, keys, query.size, heads) {
                         let scores = Self { sizes, query, key };
                         // Both from one tensor: two parts of it.
                         let apart = if q == k {
@@ -315,51 +310,34 @@ impl Softmax {
     }
 }
 
-/// Which keys a query sees, when it is not read off recorded probabilities.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Mask {
-    Full,
-    Causal,
-    Window(usize),
-}
-
-impl Mask {
-    fn sees(self, sizes: Sizes, query: usize, key: usize) -> bool {
-        // The last query sees the last key, also when there are more keys than queries.
-        let here = query + sizes.keys.saturating_sub(sizes.queries);
-        match self {
-            Mask::Full => true,
-            Mask::Causal => key <= here,
-            Mask::Window(window) => key <= here && key + window > here,
-        }
-    }
-
-    fn text(self) -> String {
-        match self {
-            Mask::Full => "no mask".to_owned(),
-            Mask::Causal => "a causal mask".to_owned(),
-            Mask::Window(window) => format!("a causal window of {window}"),
-        }
+/// Whether a query sees a key, when that is not read off recorded probabilities.
+fn sees(mask: Mask, sizes: Sizes, query: usize, key: usize) -> bool {
+    // The last query sees the last key, also when there are more keys than queries.
+    let here = query + sizes.keys.saturating_sub(sizes.queries);
+    match mask {
+        Mask::Full => true,
+        Mask::Causal => key <= here,
+        Mask::Window(window) => key <= here && key + window > here,
     }
 }
 
 /// Caps that people use on scores.
 const CAPS: [f64; 5] = [50.0, 30.0, 20.0, 15.0, 100.0];
 
-pub(super) struct Probabilities;
+pub(crate) struct Probabilities;
 
 impl Op for Probabilities {
     fn mixes_rows(&self) -> bool {
         true
     }
 
-    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+    fn learn<'a>(&self, site: &Site<'a>) -> Vec<Learned<'a>> {
         let Some(sizes) = Sizes::of_probabilities(site.dims()) else {
             return Vec::new();
         };
         let are = |rows: usize| {
-            site.scene
-                .beginning(site.pair, rows * sizes.keys)
+            site.run
+                .beginning(site.at, rows * sizes.keys)
                 .is_some_and(|first| are_probabilities(&first, sizes.keys))
         };
         if !are(FEW_ROWS) || !are(MORE_ROWS) {
@@ -429,7 +407,7 @@ impl Likely {
         let rows = batch * heads * queries;
         let read = |i: usize| {
             let row = (i * 2_654_435_761) % rows;
-            let all = site.scene.runs(site.pair, &[row * keys], keys)?;
+            let all = site.run.runs(site.at, &[row * keys], keys)?;
             let seen: Vec<usize> = (0..keys).filter(|t| sees(all[*t])).collect();
             let seen: Vec<usize> = seen
                 .iter()
@@ -550,7 +528,7 @@ impl Likely {
         } = self;
         let queries = queries.entry((q, query)).or_insert_with(|| {
             let of = |row: &LikelyRow| {
-                site.scene
+                site.run
                     .runs(q, &[query.at(row.batch, row.head, row.query)], query.size)
             };
             rows.iter().map(of).collect()
@@ -562,7 +540,7 @@ impl Likely {
                     .iter()
                     .map(|t| key.at(row.batch, row.head / (*heads / key.heads), *t))
                     .collect();
-                site.scene.runs(k, &starts, key.size)
+                site.run.runs(k, &starts, key.size)
             };
             rows.iter().map(of).collect()
         });
@@ -577,21 +555,19 @@ const GLANCED_KEYS: usize = 8;
 /// Of the largest score: what is smaller may have either sign by its rounding.
 const SILENT: f64 = 0.05;
 
-fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<Learned> {
-    let (query, key) = (site.load(q)?, site.load(k)?);
+fn probabilities<'a>(site: &Site<'a>, [q, k]: [usize; 2], scores: Scores) -> Option<Learned<'a>> {
     let rows = Rows {
         scores,
-        query,
-        key,
-        out: site.out.recorded().clone(),
+        query: Input::read(site.run, q)?,
+        key: Input::read(site.run, k)?,
+        support: site.out.recorded().clone(),
     };
-    let fitted = rows.fit_scale(Which::Reference)?;
+    let on = rows.on(&site.out)?;
+    let fitted = on.fit_scale()?;
     let picked = rows.some();
     let near = |softmax: &Softmax| {
-        let wanted = picked.iter().flat_map(|row| rows.wanted(*row).into_owned());
-        let made = picked
-            .iter()
-            .flat_map(|row| rows.row(Which::Reference, *softmax, *row, None));
+        let wanted = picked.iter().flat_map(|row| on.wanted(*row).into_owned());
+        let made = picked.iter().flat_map(|row| on.row(*softmax, *row));
         roughly(made, wanted, 16.0 * site.floor[1])
     };
     // Capped scores bend what the scale is fitted to: then it is one that people choose.
@@ -604,7 +580,7 @@ fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<
     });
     // Or none of those: the one that capped scores follow.
     let refitted = CAPS.into_iter().map(|cap| Softmax {
-        scale: rows.capped_scale(Which::Reference, fitted, cap),
+        scale: on.capped_scale(fitted, cap),
         cap: Some(cap),
     });
     let softmax = std::iter::once(Softmax {
@@ -614,53 +590,76 @@ fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<
     .chain(capped)
     .chain(refitted)
     .find(near)?;
-    let name = |at: usize| site.scene.entries()[at].name.as_str();
-    let named = factor(softmax.scale, &[scores.query.size], site.floor[0]);
+    let name = |at: usize| Formula::boxed(site.name(at));
+    let scale = named(softmax.scale, &[scores.query.size], site.floor[0]);
+    let formula = Formula::Softmax(Box::new(Formula::Scores {
+        query: name(q),
+        key: name(k),
+        scale: scale.clone(),
+        cap: softmax.cap,
+        bias: None,
+    }));
     let all = Arc::new(rows);
-    let over = |softmax: Softmax, mask: Option<Mask>| -> Predict {
-        let all = all.clone();
-        Box::new(move |side, picked| {
-            Some(
-                picked
-                    .rows()
-                    .flat_map(|row| all.row(side, softmax, row, mask))
-                    .collect(),
-            )
-        })
+    let predict = over(&all, softmax);
+    let alternatives = move |out: &Out<'_>| {
+        other_probabilities(&all, [q, k], softmax, &scale, out).unwrap_or_default()
     };
-    let fitted = all.fit_cap(softmax);
-    let caps = fitted
+    Some(Learned {
+        terms: scores.query.size,
+        work: scores.work(),
+        looseness: 16.0,
+        alternatives: Some(Box::new(alternatives)),
+        ..Learned::new(formula, vec![q, k], predict)
+    })
+}
+
+fn over(rows: &Arc<Rows>, softmax: Softmax) -> Predict {
+    let rows = rows.clone();
+    Box::new(move |run, picked| {
+        let given = rows.given(run)?;
+        Some(
+            picked
+                .rows()
+                .flat_map(|row| given.row(softmax, row))
+                .collect(),
+        )
+    })
+}
+
+/// Another cap, another scale, keys in place of queries or values in place of keys.
+fn other_probabilities(
+    all: &Arc<Rows>,
+    inputs: [usize; 2],
+    softmax: Softmax,
+    scale: &Constant,
+    out: &Out<'_>,
+) -> Option<Vec<Alternative>> {
+    let scores = all.scores;
+    let on = all.on(out)?;
+    let caps = on
+        .fit_cap(softmax)
         .into_iter()
         .chain(CAPS)
         .map(Some)
         .chain([None])
         .filter(|cap| *cap != softmax.cap);
-    let capped = |cap: Option<f64>| {
-        cap.map_or("not capped".to_owned(), |cap| {
-            format!("capped at {}", short(cap))
-        })
-    };
-    let mut variants: Vec<Variant> = caps
-        .map(|cap| Variant {
-            kind: "function",
-            text: format!(
-                "the scores of {} and {} are {} where the reference's are {}",
-                name(q),
-                name(k),
-                capped(cap),
-                capped(softmax.cap)
-            ),
-            details: serde_json::json!({"candidate": "softcap", "parameter": cap, "reference": softmax.cap, "inputs": [name(q), name(k)]}),
+    let mut others: Vec<Alternative> = caps
+        .map(|cap| Alternative {
+            change: Change::Softcap {
+                inputs,
+                cap,
+                of: softmax.cap,
+            },
             fitted: cap.is_some_and(|cap| !CAPS.contains(&cap)),
-            predict: over(Softmax { cap, ..softmax }, None),
+            predict: over(all, Softmax { cap, ..softmax }),
         })
         .collect();
-    let fitted = all.fit_scale(Which::Candidate);
-    let fitted = fitted.map(|fitted| {
-        softmax.cap.map_or(fitted, |cap| {
-            all.capped_scale(Which::Candidate, fitted, cap)
-        })
+    let fitted = on.fit_scale().map(|fitted| {
+        softmax
+            .cap
+            .map_or(fitted, |cap| on.capped_scale(fitted, cap))
     });
+    let size = scores.query.size as f64;
     let usual = [1.0, 1.0 / size.sqrt(), 1.0 / size];
     // A scale that people choose is said as that.
     let fitted = fitted.filter(|fitted| {
@@ -668,32 +667,42 @@ fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<
             .iter()
             .all(|usual| (fitted / usual - 1.0).abs() > 1e-4)
     });
-    for scale in usual.into_iter().chain(fitted) {
-        if (scale / softmax.scale - 1.0).abs() > 0.01 {
-            let text = said(scale, factor(scale, &[scores.query.size], 1e-3).as_ref());
-            variants.push(Variant {
-                kind: "softmax_scale",
-                text: format!("softmax scale {text} where the reference has {}", said(softmax.scale, named.as_ref())),
-                details: serde_json::json!({"candidate": scale, "reference": softmax.scale, "ratio": scale / softmax.scale}),
-                fitted: Some(scale) == fitted,
-                predict: over(Softmax { scale, ..softmax }, None),
+    for other in usual.into_iter().chain(fitted) {
+        if (other / softmax.scale - 1.0).abs() > 0.01 {
+            others.push(Alternative {
+                change: Change::SoftmaxScale {
+                    scale: named(other, &[scores.query.size], 1e-3),
+                    of: scale.clone(),
+                    scaled: Scaled::Products,
+                },
+                fitted: Some(other) == fitted,
+                predict: over(
+                    all,
+                    Softmax {
+                        scale: other,
+                        ..softmax
+                    },
+                ),
             });
         }
     }
     // Keys for queries, values for keys.
-    let turned = Rows {
-        scores: Scores {
-            sizes: scores.sizes,
-            query: scores.key,
-            key: scores.query,
-        },
-        query: all.key.clone(),
-        key: all.query.clone(),
-        out: all.out.clone(),
-    };
     let is_square =
         scores.sizes.queries == scores.sizes.keys && scores.query.heads == scores.key.heads;
-    let others = scores
+    let swapped = is_square.then(|| {
+        let rows = Rows {
+            scores: Scores {
+                sizes: scores.sizes,
+                query: scores.key,
+                key: scores.query,
+            },
+            query: all.key.clone(),
+            key: all.query.clone(),
+            support: all.support.clone(),
+        };
+        (Change::QueriesAndKeysSwapped { inputs }, rows)
+    });
+    let values = scores
         .key
         .others()
         .filter(|other| *other != scores.query)
@@ -702,68 +711,27 @@ fn probabilities(site: &Site<'_>, [q, k]: [usize; 2], scores: Scores) -> Option<
                 scores: Scores { key, ..scores },
                 query: all.query.clone(),
                 key: all.key.clone(),
-                out: all.out.clone(),
+                support: all.support.clone(),
             };
-            (
-                rows,
-                format!("the scores of {} take the values for the keys", name(q)),
-            )
+            (Change::ValuesForKeys { inputs }, rows)
         });
-    let queries = is_square.then(|| {
-        (
-            turned,
-            format!(
-                "the queries and keys of {} and {} are swapped",
-                name(q),
-                name(k)
-            ),
-        )
-    });
-    for (rows, text) in queries.into_iter().chain(others) {
-        variants.push(Variant {
-            kind: "swapped",
-            text,
-            details: serde_json::json!({"inputs": [name(q), name(k)], "side": "candidate"}),
+    for (change, rows) in swapped.into_iter().chain(values) {
+        others.push(Alternative {
+            change,
             fitted: false,
-            predict: Box::new(move |side, picked| {
-                Some(
-                    picked
-                        .rows()
-                        .flat_map(|row| rows.row(side, softmax, row, None))
-                        .collect(),
-                )
-            }),
+            predict: over(&Arc::new(rows), softmax),
         });
     }
-    Some(Learned {
-        formula: format!(
-            "softmax({} x {} of {}{})",
-            name(q),
-            name(k),
-            said(softmax.scale, named.as_ref()),
-            softmax
-                .cap
-                .map_or(String::new(), |cap| format!(", capped at {}", short(cap)))
-        ),
-        inputs: vec![q, k],
-        terms: scores.query.size,
-        work: scores.work(),
-        looseness: 16.0,
-        off: [0.0; 4],
-        on_some_rows: false,
-        borrows: false,
-        predict: over(softmax, None),
-        variants,
-        telling: None,
-    })
+    Some(others)
 }
 
 /// Rows of probabilities that are recorded.
 struct Rows {
     scores: Scores,
-    query: Arc<Loaded>,
-    key: Arc<Loaded>,
-    out: Arc<Recorded>,
+    query: Input,
+    key: Input,
+    /// The probabilities it was learned on: the mask of every run is where these are 0.
+    support: Arc<Recorded>,
 }
 
 impl Rows {
@@ -789,70 +757,96 @@ impl Rows {
             .collect()
     }
 
-    fn wanted(&self, row: usize) -> Cow<'_, [f64]> {
-        self.of(Which::Reference, row)
+    fn support(&self, row: usize) -> Cow<'_, [f64]> {
+        let keys = self.scores.sizes.keys;
+        self.support.run(row * keys, keys)
+    }
+
+    /// With the queries and keys of a run.
+    fn given(&self, run: &dyn Run) -> Option<Given<'_>> {
+        Some(Given {
+            rows: self,
+            query: self.query.on(run)?,
+            key: self.key.on(run)?,
+        })
+    }
+
+    /// With the probabilities of a run too.
+    fn on(&self, out: &Out<'_>) -> Option<OnRun<'_>> {
+        Some(OnRun {
+            given: self.given(out.run)?,
+            out: out.recorded().clone(),
+        })
+    }
+}
+
+/// Rows of probabilities as the queries and keys of one run make them.
+struct Given<'r> {
+    rows: &'r Rows,
+    query: Values,
+    key: Values,
+}
+
+impl Given<'_> {
+    /// The products of a row.
+    fn dots(&self, row: usize, out: &mut Vec<f64>) {
+        let (batch, head, query) = self.rows.index(row);
+        self.rows
+            .scores
+            .row(&self.query, &self.key, batch, head, query, out);
+    }
+
+    fn row(&self, softmax: Softmax, row: usize) -> Vec<f64> {
+        let mut scores = Vec::new();
+        self.dots(row, &mut scores);
+        let support = self.rows.support(row);
+        softmax.apply(&mut scores, |key| support[key] > 0.0);
+        scores
+    }
+}
+
+/// The same beside the probabilities that the run recorded.
+struct OnRun<'r> {
+    given: Given<'r>,
+    out: Arc<Recorded>,
+}
+
+impl OnRun<'_> {
+    fn row(&self, softmax: Softmax, row: usize) -> Vec<f64> {
+        self.given.row(softmax, row)
     }
 
     /// One of those recorded.
-    fn of(&self, side: Which, row: usize) -> Cow<'_, [f64]> {
-        self.out
-            .run(side, row * self.scores.sizes.keys, self.scores.sizes.keys)
+    fn wanted(&self, row: usize) -> Cow<'_, [f64]> {
+        let keys = self.given.rows.scores.sizes.keys;
+        self.out.run(row * keys, keys)
     }
 
-    /// The mask is the reference's support, on both sides.
-    fn row(&self, side: Which, softmax: Softmax, row: usize, mask: Option<Mask>) -> Vec<f64> {
-        let (batch, head, query) = self.index(row);
-        let mut scores = Vec::new();
-        self.scores.row(
-            of(&self.query, side),
-            of(&self.key, side),
-            batch,
-            head,
-            query,
-            &mut scores,
-        );
-        let support = self.wanted(row);
-        softmax.apply(&mut scores, |key| {
-            mask.map_or(support[key] > 0.0, |mask| {
-                mask.sees(self.scores.sizes, query, key)
-            })
-        });
-        scores
-    }
-
-    /// The scale that makes one side's log-odds of scores that are capped behind it, from one that does without the cap.
-    fn capped_scale(&self, side: Which, start: f64, cap: f64) -> f64 {
+    /// The scale that makes the log-odds of scores that are capped behind it, from one that does without the cap.
+    fn capped_scale(&self, start: f64, cap: f64) -> f64 {
         let mut scale = start;
         let mut dots = Vec::new();
         for _ in 0..REFINED {
             let mut odds = Odds::default();
-            for row in self.some() {
-                let (batch, head, query) = self.index(row);
-                self.scores.row(
-                    of(&self.query, side),
-                    of(&self.key, side),
-                    batch,
-                    head,
-                    query,
-                    &mut dots,
-                );
+            for row in self.given.rows.some() {
+                self.given.dots(row, &mut dots);
                 dots.iter_mut()
                     .for_each(|score| *score = softcap(scale * *score, cap));
-                odds.add(&dots, &self.of(side, row));
+                odds.add(&dots, &self.wanted(row));
             }
             scale *= odds.xy / odds.xx;
         }
         scale
     }
 
-    /// The cap that makes the candidate's probabilities of a few rows, when one does better than none.
+    /// The cap that makes the probabilities of a few rows, when one does better than none.
     fn fit_cap(&self, softmax: Softmax) -> Option<f64> {
-        let picked = self.some();
+        let picked = self.given.rows.some();
         let miss = |cap: Option<f64>| -> f64 {
             let error = |row: &usize| {
-                let made = self.row(Which::Candidate, Softmax { cap, ..softmax }, *row, None);
+                let made = self.row(Softmax { cap, ..softmax }, *row);
                 made.iter()
-                    .zip(&*self.of(Which::Candidate, *row))
+                    .zip(&*self.wanted(*row))
                     .map(|(made, c)| (made - c) * (made - c))
                     .sum::<f64>()
             };
@@ -863,22 +857,15 @@ impl Rows {
         (none > 0.0 && miss(Some(cap)) < 0.9 * none).then_some(cap)
     }
 
-    /// The factor between one side's dot products and log-odds, by least squares within rows.
-    fn fit_scale(&self, side: Which) -> Option<f64> {
+    /// The factor between products and log-odds, by least squares within rows.
+    fn fit_scale(&self) -> Option<f64> {
         let mut odds = Odds::default();
         let mut dots = Vec::new();
-        for i in 0..self.count().min(64) {
-            let row = (i * 2_654_435_761) % self.count();
-            let (batch, head, query) = self.index(row);
-            self.scores.row(
-                of(&self.query, side),
-                of(&self.key, side),
-                batch,
-                head,
-                query,
-                &mut dots,
-            );
-            odds.add(&dots, &self.of(side, row));
+        let count = self.given.rows.count();
+        for i in 0..count.min(64) {
+            let row = (i * 2_654_435_761) % count;
+            self.given.dots(row, &mut dots);
+            odds.add(&dots, &self.wanted(row));
         }
         // Unrelated queries and keys would fit next to nothing.
         (odds.related(0.5) && odds.xy > 0.0).then(|| odds.xy / odds.xx)
@@ -928,24 +915,24 @@ impl Odds {
 /// Steps to a scale behind a cap: each leaves a small share of what was off.
 const REFINED: usize = 8;
 
-pub(super) struct Mixture;
+pub(crate) struct Mixture;
 
 impl Op for Mixture {
     fn mixes_rows(&self) -> bool {
         true
     }
 
-    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+    fn learn<'a>(&self, site: &Site<'a>) -> Vec<Learned<'a>> {
         let mut learned = Vec::new();
         for &p in &site.before {
-            let Some(sizes) = Sizes::of_probabilities(&site.scene.entries()[p].dims) else {
+            let Some(sizes) = Sizes::of_probabilities(site.run.dims(p)) else {
                 continue;
             };
             let elements = site.elements();
             if !elements.is_multiple_of((sizes.batch * sizes.heads * sizes.queries).max(1)) {
                 continue;
             }
-            let first = site.scene.beginning(p, FEW_ROWS * sizes.keys);
+            let first = site.run.beginning(p, FEW_ROWS * sizes.keys);
             if !first.is_some_and(|first| are_probabilities(&first, sizes.keys)) {
                 continue;
             }
@@ -955,7 +942,7 @@ impl Op for Mixture {
             for &v in site.before.iter().filter(|v| **v != p) {
                 for out in &outs {
                     for value in Heads::of_size(
-                        &site.scene.entries()[v].dims,
+                        site.run.dims(v),
                         sizes.batch,
                         sizes.keys,
                         out.size,
@@ -969,7 +956,7 @@ impl Op for Mixture {
                         let rows: Vec<(usize, usize, usize)> = mixed.glanced().collect();
                         let row = |nth: usize| {
                             let (b, h, s) = rows[nth];
-                            site.scene.runs(
+                            site.run.runs(
                                 p,
                                 &[((b * sizes.heads + h) * sizes.queries + s) * sizes.keys],
                                 sizes.keys,
@@ -989,11 +976,11 @@ impl Op for Mixture {
                             continue;
                         }
                         let more = || {
-                            site.scene
+                            site.run
                                 .beginning(p, MORE_ROWS * sizes.keys)
                                 .filter(|first| are_probabilities(first, sizes.keys))
                         };
-                        let load = || more().and_then(|_| site.scene.recorded(p)).map(Arc::new);
+                        let load = || more().and_then(|_| site.run.recorded(p)).map(Arc::new);
                         if let Some(weights) = weights.get_or_insert_with(load) {
                             learned.extend(mixture(site, p, v, weights, mixed));
                         }
@@ -1081,9 +1068,8 @@ impl Mixed {
                 .map(|t| self.value.at(b, kv, t))
                 .collect();
             Some((
-                site.scene.runs(value, &starts, channels)?,
-                site.scene
-                    .runs(site.pair, &[self.out.at(b, h, s)], channels)?,
+                site.run.runs(value, &starts, channels)?,
+                site.run.runs(site.at, &[self.out.at(b, h, s)], channels)?,
             ))
         };
         Some(Glance {
@@ -1096,7 +1082,7 @@ impl Mixed {
         let Sizes { batch, heads, .. } = self.sizes;
         let channels = self.out.size.min(GLANCED_CHANNELS);
         let per = heads / self.value.heads;
-        let of = |pair: usize, starts: Vec<usize>| site.scene.runs(pair, &starts, channels);
+        let of = |at: usize, starts: Vec<usize>| site.run.runs(at, &starts, channels);
         let some = || {
             (0..batch * heads)
                 .step_by((batch * heads).div_ceil(GLANCED))
@@ -1106,10 +1092,7 @@ impl Mixed {
             value,
             some().map(|(b, h)| self.value.at(b, h / per, 0)).collect(),
         );
-        let outs = of(
-            site.pair,
-            some().map(|(b, h)| self.out.at(b, h, 0)).collect(),
-        );
+        let outs = of(site.at, some().map(|(b, h)| self.out.at(b, h, 0)).collect());
         let (Some(values), Some(outs)) = (values, outs) else {
             return false;
         };
@@ -1124,7 +1107,7 @@ impl Mixed {
         which: Few,
         mut weights: impl FnMut(usize, usize, usize) -> Vec<f64>,
     ) -> bool {
-        let out = &site.out.reference;
+        let out: &[f64] = &site.out;
         let wanted = self
             .few_rows(which)
             .flat_map(|(b, h, s)| &out[self.out.at(b, h, s)..][..self.out.size])
@@ -1213,67 +1196,62 @@ impl Glance {
     }
 }
 
-fn mixture(
-    site: &Site<'_>,
+fn mixture<'a>(
+    site: &Site<'a>,
     p: usize,
     v: usize,
     weights: &Arc<Recorded>,
     mixed: Mixed,
-) -> Option<Learned> {
-    let value = site.load(v)?;
+) -> Option<Learned<'a>> {
+    let value = Input::read(site.run, v)?;
     let Sizes {
         heads,
         queries,
         keys,
         ..
     } = mixed.sizes;
-    let row = move |weights: &Recorded, side: Which, b: usize, h: usize, s: usize| {
+    let row = move |weights: &Recorded, b: usize, h: usize, s: usize| {
         weights
-            .run(side, ((b * heads + h) * queries + s) * keys, keys)
+            .run(((b * heads + h) * queries + s) * keys, keys)
             .into_owned()
     };
-    if !mixed.some(site, &value.reference, Few::Any, |b, h, s| {
-        row(weights, Which::Reference, b, h, s)
-    }) {
+    let values = value.on(site.run)?;
+    if !mixed.some(site, &values, Few::Any, |b, h, s| row(weights, b, h, s)) {
         return None;
     }
-    let name = |at: usize| site.scene.entries()[at].name.as_str();
     let width = site.width();
-    let over = |mixed: Mixed| -> Predict {
+    let weights = InPart::kept(site.run, p, weights.clone());
+    let over = move |mixed: Mixed| -> Predict {
         let (weights, value) = (weights.clone(), value.clone());
-        Box::new(move |side, picked| {
-            Some(mixed.every(of(&value, side), picked, width, |b, h, s| {
-                row(&weights, side, b, h, s)
-            }))
+        Box::new(move |run, picked| {
+            let (weights, value) = (weights.on(run)?, value.on(run)?);
+            Some(mixed.every(&value, picked, width, |b, h, s| row(&weights, b, h, s)))
         })
     };
-    let variants = mixed.value.others().map(|other| Variant {
-        kind: "swapped",
-        text: format!(
-            "{} is taken of another part of {} than the values",
-            name(p),
-            name(v)
-        ),
-        details: serde_json::json!({"inputs": [name(p), name(v)], "side": "candidate"}),
-        fitted: false,
-        predict: over(Mixed {
-            value: other,
-            ..mixed
-        }),
+    let predict = over(mixed);
+    let alternatives = mixed.value.is_fused().then(|| -> Alternatives<'a> {
+        Box::new(move |_| {
+            let one = |other: Heads| Alternative {
+                change: Change::OtherPartForValues { inputs: [p, v] },
+                fitted: false,
+                predict: over(Mixed {
+                    value: other,
+                    ..mixed
+                }),
+            };
+            mixed.value.others().map(one).collect()
+        })
     });
-    let variants = variants.collect();
+    let formula = Formula::Mixture {
+        probabilities: Formula::boxed(site.name(p)),
+        values: Formula::boxed(site.name(v)),
+    };
     Some(Learned {
-        formula: format!("{} of {}", name(p), name(v)),
-        inputs: vec![p, v],
         terms: keys,
         work: site.elements() * keys,
         looseness: 2.0,
-        off: [0.0; 4],
-        on_some_rows: false,
-        borrows: false,
-        predict: over(mixed),
-        variants,
-        telling: None,
+        alternatives,
+        ..Learned::new(formula, vec![p, v], predict)
     })
 }
 
@@ -1325,12 +1303,12 @@ impl Weights {
             .collect();
         let mut by_way = vec![Vec::new(); ways.len()];
         for (b, h, s) in mixed.glanced() {
-            let query = site.scene.runs(q, &[scores.query.at(b, h, s)], size)?;
+            let query = site.run.runs(q, &[scores.query.at(b, h, s)], size)?;
             let kv = h / (scores.sizes.heads / scores.key.heads);
             let starts: Vec<usize> = (0..scores.sizes.keys)
                 .map(|t| scores.key.at(b, kv, t))
                 .collect();
-            let keys = site.scene.runs(k, &starts, size)?;
+            let keys = site.run.runs(k, &starts, size)?;
             let dots: Vec<f64> = keys
                 .chunks_exact(size)
                 .map(|key| dot(key, &query))
@@ -1341,7 +1319,7 @@ impl Weights {
                     scale: *scale,
                     cap: None,
                 }
-                .apply(&mut row, |t| mask.sees(scores.sizes, s, t));
+                .apply(&mut row, |t| sees(*mask, scores.sizes, s, t));
                 rows.push(row);
             }
         }
@@ -1358,20 +1336,20 @@ impl Weights {
 /// Queries, keys and values are looked for among this many tensors.
 const NEAREST: usize = 10;
 
-/// Attention whose probabilities were not recorded: the scale and the mask are those that make the reference.
-fn directly(site: &Site<'_>) -> Vec<Learned> {
+/// Attention whose probabilities were not recorded: the scale and the mask are those that make the output.
+fn directly<'a>(site: &Site<'a>) -> Vec<Learned<'a>> {
     let near: Vec<usize> = site
         .before
         .iter()
         .copied()
-        .filter(|at| site.scene.entries()[*at].dims.len() >= 3)
+        .filter(|at| site.run.dims(*at).len() >= 3)
         .take(NEAREST)
         .collect();
     let mut learned = Vec::new();
     let mut possible: HashMap<(usize, Mixed), Could> = HashMap::new();
     let mut weights: HashMap<(usize, usize, Mixed), Option<Weights>> = HashMap::new();
-    let dims = |at: usize| &site.scene.entries()[at].dims;
-    let elements = |at: usize| dims(at).iter().product::<usize>();
+    let dims = |at: usize| site.run.dims(at);
+    let elements = |at: usize| site.run.elements(at);
     for &q in &near {
         for Sizes {
             batch,
@@ -1388,7 +1366,7 @@ fn directly(site: &Site<'_>) -> Vec<Learned> {
             };
             let outs = Heads::all(site.dims(), batch, queries, Some(heads));
             for &k in near.iter().filter(|k| **k != q) {
-                let &[.., c, d, _] = &dims(k)[..] else {
+                let &[.., c, d, _] = dims(k) else {
                     continue;
                 };
                 for &v in near
@@ -1521,41 +1499,36 @@ impl Could {
     }
 }
 
-fn attention(
-    site: &Site<'_>,
+fn attention<'a>(
+    site: &Site<'a>,
     [q, k, v]: [usize; 3],
     scores: Scores,
     mixed: Mixed,
     could: &Could,
-) -> Option<Learned> {
+) -> Option<Learned<'a>> {
     let (starts_alone, sees_all) = match could {
         Could::Not => return None,
         Could::Causal => (true, false),
         Could::Promise(_) => (scores.sizes.keys > scores.sizes.queries, true),
     };
-    let (query, key, value) = (site.load(q)?, site.load(k)?, site.load(v)?);
+    let read = |at: usize| Input::read(site.run, at);
+    let whole = Whole {
+        inputs: [read(q)?, read(k)?, read(v)?],
+        scores,
+        mixed,
+        width: site.width(),
+    };
     let size = scores.query.size as f64;
     let sizes = scores.sizes;
-    let weights = move |query: &[f64],
-                        key: &[f64],
-                        softmax: Softmax,
-                        mask: Mask,
-                        b: usize,
-                        h: usize,
-                        s: usize| {
-        let mut row = Vec::new();
-        scores.seen(query, key, (b, h, s), |t| mask.sees(sizes, s, t), &mut row);
-        softmax.apply(&mut row, |t| mask.sees(sizes, s, t));
-        row
-    };
     let plain = [1.0 / size.sqrt(), 1.0, 1.0 / size].map(|scale| Softmax { scale, cap: None });
     let capped = CAPS.map(|cap| Softmax {
         cap: Some(cap),
         ..plain[0]
     });
+    let [query, key, value] = whole.on(site.run)?;
     let near = |mask: Mask, softmax: Softmax, rows: Few| {
-        mixed.some(site, &value.reference, rows, |b, h, s| {
-            weights(&query.reference, &key.reference, softmax, mask, b, h, s)
+        mixed.some(site, &value, rows, |b, h, s| {
+            whole.weights([&query, &key], softmax, mask, (b, h, s))
         })
     };
     let ways = || plain.into_iter().chain(capped);
@@ -1574,121 +1547,155 @@ fn attention(
     };
     let (mask, softmax) = if starts_alone { causal() } else { None }
         .or_else(|| if sees_all { full() } else { None })?;
-    let scale = softmax.scale;
-    let name = |at: usize| site.scene.entries()[at].name.as_str();
-    let width = site.width();
-    let over = |softmax: Softmax, mask: Mask| -> Predict {
-        let (query, key, value) = (query.clone(), key.clone(), value.clone());
-        Box::new(move |side, picked| {
-            let weights =
-                |b, h, s| weights(of(&query, side), of(&key, side), softmax, mask, b, h, s);
-            Some(mixed.every(of(&value, side), picked, width, weights))
-        })
+    let name = |at: usize| Formula::boxed(site.name(at));
+    let formula = Formula::Attention {
+        query: name(q),
+        key: name(k),
+        value: name(v),
+        mask,
+        cap: softmax.cap,
     };
-    // On a few rows of the candidate, to choose among many.
-    let miss = |softmax: Softmax, mask: Mask| {
-        mixed.miss(
-            &site.out.candidate,
-            &value.candidate,
-            Few::Any,
-            |b, h, s| weights(&query.candidate, &key.candidate, softmax, mask, b, h, s),
-        )
+    let whole = Arc::new(whole);
+    let predict = whole.predict(softmax, mask);
+    let alternatives = move |out: &Out<'_>| {
+        whole
+            .alternatives([q, k], softmax, mask, out)
+            .unwrap_or_default()
     };
-    let mut variants = Vec::new();
-    let mut masks: Vec<Mask> = [Mask::Causal, Mask::Full]
-        .into_iter()
-        .chain(windows(sizes.keys))
-        .filter(|other| *other != mask)
-        .collect();
-    masks.sort_by_cached_key(|mask| miss(softmax, *mask).to_bits());
-    for other in masks.into_iter().take(NEAREST_MASKS) {
-        variants.push(Variant {
-            kind: "masked",
-            text: format!(
-                "attention of {} with {} where the reference has {}",
-                name(q),
-                other.text(),
-                mask.text()
-            ),
-            details: serde_json::json!({"candidate": other.text(), "reference": mask.text()}),
-            fitted: false,
-            predict: over(softmax, other),
-        });
-    }
-    // Another scale is nothing subtle.
-    let differs = miss(softmax, mask)
-        > DIFFERS
-            * mixed.miss(
-                &site.out.candidate,
-                &value.candidate,
-                Few::Any,
-                |_, _, _| vec![0.0; sizes.keys],
-            );
-    let fit = || {
-        functions::best_cap(|factor| {
-            miss(
-                Softmax {
-                    scale: scale * factor / SCALES,
-                    ..softmax
-                },
-                mask,
-            )
-        }) * scale
-            / SCALES
-    };
-    let fitted = if differs { fit() } else { scale };
-    for other in [1.0, 1.0 / size.sqrt(), 1.0 / size, fitted] {
-        if (other / scale - 1.0).abs() > 0.01 {
-            let said_other = said(other, factor(other, &[scores.query.size], 1e-3).as_ref());
-            variants.push(Variant {
-                kind: "softmax_scale",
-                text: format!("softmax scale {said_other} of {} where the reference has {}", name(q), short(scale)),
-                details: serde_json::json!({"candidate": other, "reference": scale, "ratio": other / scale}),
-                fitted: other == fitted,
-                predict: over(Softmax { scale: other, ..softmax }, mask),
-            });
-        }
-    }
-    let capped = CAPS
-        .map(Some)
-        .into_iter()
-        .chain([None])
-        .filter(|cap| *cap != softmax.cap);
-    for cap in capped {
-        let said = |cap: Option<f64>| {
-            cap.map_or("not capped".to_owned(), |cap| {
-                format!("capped at {}", short(cap))
-            })
-        };
-        variants.push(Variant {
-            kind: "function",
-            text: format!("the scores of {} and {} are {} where the reference's are {}", name(q), name(k), said(cap), said(softmax.cap)),
-            details: serde_json::json!({"candidate": "softcap", "parameter": cap, "reference": softmax.cap, "inputs": [name(q), name(k)]}),
-            fitted: false,
-            predict: over(Softmax { cap, ..softmax }, mask),
-        });
-    }
     Some(Learned {
-        formula: format!(
-            "attention of {}, {}, {} with {}{}",
-            name(q),
-            name(k),
-            name(v),
-            mask.text(),
-            softmax.cap.map_or(String::new(), |cap| format!(
-                " and scores capped at {}",
-                short(cap)
-            ))
-        ),
-        inputs: vec![q, k, v],
         terms: sizes.keys,
         work: 2 * scores.work(),
         looseness: 8.0,
-        off: [0.0; 4],
-        on_some_rows: false,
-        borrows: false,
-        predict: over(softmax, mask),
-        variants,
-        telling: None,
+        alternatives: Some(Box::new(alternatives)),
+        ..Learned::new(formula, vec![q, k, v], predict)
     })
+}
+
+/// Attention from queries, keys and values to the output.
+struct Whole {
+    inputs: [Input; 3],
+    scores: Scores,
+    mixed: Mixed,
+    /// Of a row of the output.
+    width: usize,
+}
+
+impl Whole {
+    /// Queries, keys and values of a run.
+    fn on(&self, run: &dyn Run) -> Option<[Values; 3]> {
+        let [query, key, value] = &self.inputs;
+        Some([query.on(run)?, key.on(run)?, value.on(run)?])
+    }
+
+    /// The weights of a batch row, a head and a token.
+    fn weights(
+        &self,
+        [query, key]: [&[f64]; 2],
+        softmax: Softmax,
+        mask: Mask,
+        at: (usize, usize, usize),
+    ) -> Vec<f64> {
+        let sizes = self.scores.sizes;
+        let sees = |t: usize| sees(mask, sizes, at.2, t);
+        let mut row = Vec::new();
+        self.scores.seen(query, key, at, sees, &mut row);
+        softmax.apply(&mut row, sees);
+        row
+    }
+
+    fn predict(self: &Arc<Self>, softmax: Softmax, mask: Mask) -> Predict {
+        let whole = self.clone();
+        Box::new(move |run, picked| {
+            let [query, key, value] = whole.on(run)?;
+            let both: [&[f64]; 2] = [&query, &key];
+            let weights = |b, h, s| whole.weights(both, softmax, mask, (b, h, s));
+            Some(whole.mixed.every(&value, picked, whole.width, weights))
+        })
+    }
+
+    /// Another mask, another scale, another cap.
+    fn alternatives(
+        self: &Arc<Self>,
+        [q, k]: [usize; 2],
+        softmax: Softmax,
+        mask: Mask,
+        out: &Out<'_>,
+    ) -> Option<Vec<Alternative>> {
+        let (sizes, mixed) = (self.scores.sizes, self.mixed);
+        let [query, key, value] = self.on(out.run)?;
+        // On a few rows, to choose among many.
+        let miss = |softmax: Softmax, mask: Mask| {
+            mixed.miss(out, &value, Few::Any, |b, h, s| {
+                self.weights([&query, &key], softmax, mask, (b, h, s))
+            })
+        };
+        let mut all = Vec::new();
+        let mut masks: Vec<Mask> = [Mask::Causal, Mask::Full]
+            .into_iter()
+            .chain(windows(sizes.keys))
+            .filter(|other| *other != mask)
+            .collect();
+        masks.sort_by_cached_key(|mask| miss(softmax, *mask).to_bits());
+        for other in masks.into_iter().take(NEAREST_MASKS) {
+            all.push(Alternative {
+                change: Change::Mask {
+                    query: q,
+                    mask: other,
+                    of: mask,
+                },
+                fitted: false,
+                predict: self.predict(softmax, other),
+            });
+        }
+        // Another scale is nothing subtle.
+        let scale = softmax.scale;
+        let nothing = mixed.miss(out, &value, Few::Any, |_, _, _| vec![0.0; sizes.keys]);
+        let differs = miss(softmax, mask) > DIFFERS * nothing;
+        let fit = || {
+            functions::best_cap(|factor| {
+                let scale = scale * factor / SCALES;
+                miss(Softmax { scale, ..softmax }, mask)
+            }) * scale
+                / SCALES
+        };
+        let fitted = if differs { fit() } else { scale };
+        let size = self.scores.query.size;
+        for other in [1.0, 1.0 / (size as f64).sqrt(), 1.0 / size as f64, fitted] {
+            if (other / scale - 1.0).abs() > 0.01 {
+                let instead = Softmax {
+                    scale: other,
+                    ..softmax
+                };
+                all.push(Alternative {
+                    change: Change::SoftmaxScale {
+                        scale: named(other, &[size], 1e-3),
+                        of: Constant {
+                            value: scale,
+                            name: None,
+                        },
+                        scaled: Scaled::Queries(q),
+                    },
+                    fitted: other == fitted,
+                    predict: self.predict(instead, mask),
+                });
+            }
+        }
+        let caps = CAPS
+            .map(Some)
+            .into_iter()
+            .chain([None])
+            .filter(|cap| *cap != softmax.cap);
+        for cap in caps {
+            all.push(Alternative {
+                change: Change::Softcap {
+                    inputs: [q, k],
+                    cap,
+                    of: softmax.cap,
+                },
+                fitted: false,
+                predict: self.predict(Softmax { cap, ..softmax }, mask),
+            });
+        }
+        Some(all)
+    }
 }

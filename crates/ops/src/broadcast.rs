@@ -1,15 +1,11 @@
 //! A tensor and a smaller one that is repeated to its shape: positions added to tokens, an embedding of time added to feature maps, a factor per
 //! token or channel.
 
-use super::{Learned, Op, Predict, Variant};
-use crate::{
-    Loaded,
-    flow::{Site, of},
-    scattered,
-};
+use crate::{Alternative, Alternatives, Change, Input, Learned, Op, Predict, Site, scattered};
 use std::sync::Arc;
+use twinscope_tensor::formula::Formula;
 
-pub(super) struct Broadcast;
+pub(crate) struct Broadcast;
 
 /// Larger ones are no vector and no table of positions, and take long to read.
 const MOST_VALUES: usize = 1 << 16;
@@ -67,15 +63,14 @@ impl Op for Broadcast {
         true
     }
 
-    fn learn(&self, site: &Site<'_>) -> Vec<Learned> {
+    fn learn<'a>(&self, site: &Site<'a>) -> Vec<Learned<'a>> {
         let (dims, elements) = (site.dims(), site.elements());
-        let entries = site.scene.entries();
-        let size = |at: usize| entries[at].dims.iter().product::<usize>();
+        let size = |at: usize| site.run.elements(at);
         let smaller = |at: &usize| (2..elements.min(MOST_VALUES + 1)).contains(&size(*at));
         let all = site.before.iter().chain(&site.parameters).copied();
         let others: Vec<(usize, Vec<Repeated>)> = all
             .filter(smaller)
-            .map(|at| (at, Repeated::ways(dims, &entries[at].dims)))
+            .map(|at| (at, Repeated::ways(dims, site.run.dims(at))))
             .filter(|(_, ways)| !ways.is_empty())
             .take(MOST_OTHERS)
             .collect();
@@ -95,13 +90,17 @@ impl Op for Broadcast {
             .copied()
             .filter(|at| size(*at) == elements);
         let sketched: Vec<(usize, Arc<[f64]>)> = terms
-            .filter_map(|at| Some((at, site.scene.sketch(at)?[0].clone())))
+            .filter_map(|at| Some((at, site.run.sketch(at)?)))
             .collect();
         let mut learned = Vec::new();
         for (other, ways) in others {
-            let Some(given) = site.load(other) else {
+            let Some(given) = Input::read(site.run, other) else {
                 continue;
             };
+            let Some(values) = given.on(site.run) else {
+                continue;
+            };
+            let values: &[f64] = &values;
             for (way, (term, sketch)) in ways
                 .iter()
                 .flat_map(|way| sketched.iter().map(move |term| (*way, term)))
@@ -114,14 +113,14 @@ impl Op for Broadcast {
                             .zip(sketch.iter())
                             .zip(&*wanted)
                             .all(|((at, x), wanted)| {
-                                left -=
-                                    (join.of(*x, given.reference[way.index(*at)]) - wanted).powi(2);
+                                left -= (join.of(*x, values[way.index(*at)]) - wanted).powi(2);
                                 left >= 0.0
                             });
                     if near && enough > 0.0 {
-                        learned.extend(site.load(*term).map(|loaded| {
-                            made(site, (*term, &loaded), (other, &given), way, join)
-                        }));
+                        learned.extend(
+                            Input::read(site.run, *term)
+                                .map(|x| made(site, (*term, x), (other, &given), way, join)),
+                        );
                     }
                 }
             }
@@ -130,19 +129,20 @@ impl Op for Broadcast {
     }
 }
 
-fn made(
-    site: &Site<'_>,
-    (term, x): (usize, &Arc<Loaded>),
-    (other, y): (usize, &Arc<Loaded>),
+fn made<'a>(
+    site: &Site<'a>,
+    (term, x): (usize, Input),
+    (other, y): (usize, &Input),
     way: Repeated,
     join: Join,
-) -> Learned {
-    let name = |at: usize| site.scene.entries()[at].name.as_str();
+) -> Learned<'a> {
+    let y = y.clone();
     let width = site.width();
-    let with = |factor: f64| -> Predict {
+    let with = move |factor: f64| -> Predict {
         let (x, y) = (x.clone(), y.clone());
-        Box::new(move |side, picked| {
-            let (x, y) = (picked.of(of(&x, side), width), of(&y, side));
+        Box::new(move |run, picked| {
+            let (x, y) = (x.on(run)?, y.on(run)?);
+            let (x, y): (_, &[f64]) = (picked.of(&x, width), &y);
             let flats = picked.rows().flat_map(|row| row * width..(row + 1) * width);
             Some(
                 x.iter()
@@ -152,49 +152,37 @@ fn made(
             )
         })
     };
-    let formula = format!(
-        "{} {} {} (repeated)",
-        name(term),
-        if join == Join::Sum { "+" } else { "*" },
-        name(other)
-    );
-    let mut variants = Vec::new();
-    if join == Join::Sum {
-        for (factor, kind, what) in [
-            (0.0, "missing_term", "not added"),
-            (2.0, "extra_term", "added twice"),
-            (-1.0, "missing_term", "subtracted"),
-        ] {
-            variants.push(Variant {
-                kind,
-                text: format!("the candidate's `{}` is {what}, where the reference is {formula}", name(other)),
-                details: serde_json::json!({"term": name(other), "side": "candidate", "factor": factor - 1.0}),
+    let both = vec![
+        Formula::tensor(site.name(term)),
+        Formula::Repeated(Formula::boxed(site.name(other))),
+    ];
+    let formula = match join {
+        Join::Sum => Formula::Sum(both),
+        Join::Product => Formula::Product(both),
+    };
+    let predict = with(1.0);
+    let alternatives = (join == Join::Sum).then(|| -> Alternatives<'a> {
+        Box::new(move |_| {
+            let one = |factor: f64| Alternative {
+                change: Change::TermFactor {
+                    term: other,
+                    factor,
+                },
                 fitted: false,
                 predict: with(factor),
-            });
-        }
-    }
+            };
+            [0.0, 2.0, -1.0].map(one).into()
+        })
+    });
     Learned {
-        formula,
-        inputs: vec![term, other],
-        terms: 0,
-        work: 0,
-        looseness: 1.0,
-        off: [0.0; 4],
-        on_some_rows: false,
-        borrows: false,
-        predict: with(1.0),
-        variants,
-        telling: None,
+        alternatives,
+        ..Learned::new(formula, vec![term, other], predict)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Repeated;
-    use crate::testing::{Recorded, normal, report_as};
-    use twinscope_compare::verdict::{Origin, Verdict};
-    use twinscope_tensor::DType;
 
     #[test]
     fn a_smaller_shape_lies_along_neighbouring_axes() {
@@ -217,60 +205,5 @@ mod tests {
             Repeated::ways(&[2, 5, 8], &[2, 8]).is_empty()
                 && Repeated::ways(&[2, 5], &[2, 5]).is_empty()
         );
-    }
-
-    fn run(broken: impl Fn(f64, f64) -> f64) -> Vec<Recorded> {
-        let (maps, time) = (normal(2 * 6 * 25, 1), normal(12, 2));
-        let other: Vec<f64> = maps
-            .iter()
-            .zip(normal(300, 3))
-            .map(|(x, n)| x + 0.3 * n)
-            .collect();
-        let join = |maps: &[f64], f: &dyn Fn(f64, f64) -> f64| {
-            maps.iter()
-                .enumerate()
-                .map(|(flat, x)| f(*x, time[flat / 25]))
-                .collect()
-        };
-        let sum = |x: f64, y: f64| x + y;
-        vec![
-            Recorded {
-                name: "maps",
-                dims: vec![2, 6, 5, 5],
-                reference: maps.clone(),
-                candidate: other.clone(),
-            },
-            Recorded {
-                name: "time",
-                dims: vec![2, 6],
-                reference: time.clone(),
-                candidate: time.clone(),
-            },
-            Recorded {
-                name: "sum",
-                dims: vec![2, 6, 5, 5],
-                reference: join(&maps, &sum),
-                candidate: join(&other, &broken),
-            },
-        ]
-    }
-
-    #[test]
-    fn what_is_added_to_every_place_of_a_map_passes_on_the_maps_error() {
-        let report = report_as(DType::F32, &run(|x, y| x + y));
-        assert_eq!(
-            (report.pairs[2].verdict, report.pairs[2].origin),
-            (Verdict::Diverged, Some(Origin::Inherited))
-        );
-    }
-
-    #[test]
-    fn what_is_not_added_to_the_maps_is_a_missing_term() {
-        let report = report_as(DType::F32, &run(|x, _| x));
-        assert_eq!(
-            (report.pairs[2].verdict, report.pairs[2].origin),
-            (Verdict::Diverged, Some(Origin::Own))
-        );
-        assert_eq!(report.pairs[2].causes[0].kind, "missing_term");
     }
 }

@@ -2,7 +2,7 @@
 
 /// How a weight is made coarse.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Way {
+pub enum Way {
     /// Bits, and how many weights of a row share a scale: `None` for all of the tensor.
     Whole(u32, Option<usize>),
     /// e4m3 with one scale for all, or with none.
@@ -13,7 +13,7 @@ pub(super) enum Way {
 const BLOCKS: [usize; 4] = [128, 64, 32, 16];
 
 /// Every way for rows of this length.
-pub(super) fn ways(row: usize) -> Vec<Way> {
+pub(crate) fn ways(row: usize) -> Vec<Way> {
     let blocks = BLOCKS
         .into_iter()
         .filter(|block| *block < row && row.is_multiple_of(*block));
@@ -30,26 +30,8 @@ pub(super) fn ways(row: usize) -> Vec<Way> {
 }
 
 impl Way {
-    pub(super) fn kind(self) -> &'static str {
-        match self {
-            Way::Float { scaled: false } => "rounded",
-            _ => "quantized",
-        }
-    }
-
-    pub(super) fn said(self) -> String {
-        match self {
-            Way::Whole(bits, None) => format!("quantised to {bits} bits, one scale for all"),
-            Way::Whole(bits, Some(block)) => {
-                format!("quantised to {bits} bits, one scale for every {block}")
-            }
-            Way::Float { scaled: true } => "in f8_e4m3fn with one scale for all".to_owned(),
-            Way::Float { scaled: false } => "in f8_e4m3fn".to_owned(),
-        }
-    }
-
     /// A weight of rows of this length.
-    pub(super) fn apply(self, weight: &[f64], row: usize) -> Vec<f64> {
+    pub(crate) fn apply(self, weight: &[f64], row: usize) -> Vec<f64> {
         match self {
             Way::Whole(bits, shared) => {
                 let most = f64::from((1u32 << (bits - 1)) - 1);
@@ -88,13 +70,14 @@ impl Way {
 /// How a matrix unit takes the f32 that it multiplies while it sums in single precision. TF32 has the precision of f16: what is in the range of
 /// both cannot tell them apart. Some round, some leave the lower bits out.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Unit {
-    pub(super) dtype: &'static str,
-    bits: u32,
-    cut: bool,
+pub struct Unit {
+    pub dtype: &'static str,
+    pub bits: u32,
+    /// The lower bits are left out, not rounded.
+    pub cut: bool,
 }
 
-pub(super) const UNITS: [Unit; 3] = [
+pub(crate) const UNITS: [Unit; 3] = [
     Unit {
         dtype: "tf32",
         bits: 11,
@@ -114,24 +97,11 @@ pub(super) const UNITS: [Unit; 3] = [
 
 impl Unit {
     /// Half the distance from 1 to the next number of so many bits.
-    pub(super) fn roundoff(self) -> f64 {
+    pub(crate) fn roundoff(self) -> f64 {
         2f64.powi(-(self.bits as i32))
     }
 
-    pub(super) fn said(self) -> String {
-        let like = if self.bits == 11 {
-            "TF32, or f16"
-        } else {
-            "bf16"
-        };
-        format!(
-            "{} to {} bits ({like})",
-            if self.cut { "cut" } else { "rounded" },
-            self.bits
-        )
-    }
-
-    pub(super) fn apply(self, values: &[f64]) -> Vec<f64> {
+    pub(crate) fn apply(self, values: &[f64]) -> Vec<f64> {
         values
             .iter()
             .map(|value| {
@@ -156,7 +126,7 @@ fn cut(value: f64, bits: u32) -> f64 {
 }
 
 /// The nearest number of so many bits, even where two are.
-pub(in crate::flow) fn nearest(value: f64, bits: u32) -> f64 {
+pub fn nearest(value: f64, bits: u32) -> f64 {
     let shift = 53 - bits;
     let all = value.to_bits();
     let up = (1 << (shift - 1)) - 1 + (all >> shift & 1);

@@ -3,25 +3,25 @@
 //! A row is a run along the last dimension. Ops that make each row of the same row of their inputs see no difference between all rows and
 //! some, as long as they are the same ones everywhere: so those of all tensors with as many rows are picked together.
 
-use super::case::splitmix;
+use crate::sampling::splitmix;
 use std::sync::Arc;
 use twinscope_tensor::{DType, Operand, Shape, Shrunk, View};
 
 /// Which rows are looked at, of tensors that have so many.
 #[derive(Clone, Debug)]
-pub(super) struct Thin {
-    pub(super) rows: usize,
-    pub(super) picked: Arc<[usize]>,
+pub struct Thin {
+    pub rows: usize,
+    pub picked: Arc<[usize]>,
 }
 
 /// Values of a tensor that are picked, of as many channels as most of them have, and rows at least.
 const VALUES: usize = 1 << 16;
 const LEAST_ROWS: usize = 64;
 /// Values of the widest: logits are not worth more than everything else together.
-pub(super) const MOST_VALUES: usize = 1 << 20;
+pub const MOST_VALUES: usize = 1 << 20;
 
 /// How many rows and channels dims are.
-pub(super) fn rows_of(dims: &[usize]) -> Option<(usize, usize)> {
+pub fn rows_of(dims: &[usize]) -> Option<(usize, usize)> {
     let (&channels, outer) = dims.split_last()?;
     (!outer.is_empty() && channels > 0).then(|| (outer.iter().product(), channels))
 }
@@ -29,7 +29,7 @@ pub(super) fn rows_of(dims: &[usize]) -> Option<(usize, usize)> {
 impl Thin {
     /// Picks from so many rows of tensors that have mostly so many channels: one of each stretch of equal length, and the quietest by `sizes`,
     /// which feel an epsilon most. `None` where that would be most of them.
-    pub(super) fn of(
+    pub fn of(
         rows: usize,
         channels: usize,
         sizes: impl FnOnce() -> Option<Vec<f64>>,
@@ -57,13 +57,13 @@ impl Thin {
     }
 
     /// What dims become; `None` of tensors that have other rows, or too much of each.
-    pub(super) fn dims(&self, dims: &[usize]) -> Option<Vec<usize>> {
+    pub fn dims(&self, dims: &[usize]) -> Option<Vec<usize>> {
         let (rows, channels) = rows_of(dims)?;
         (rows == self.rows && self.picked.len() * channels <= MOST_VALUES)
             .then(|| vec![self.picked.len(), channels])
     }
 
-    pub(super) fn rows(&self, of: Box<dyn Operand>) -> Option<Box<dyn Operand>> {
+    pub fn rows(&self, of: Box<dyn Operand>) -> Option<Box<dyn Operand>> {
         let channels = *of.shape().dims().last()?;
         let shape = Shape::from([self.picked.len() as u64, channels]);
         Some(Box::new(SomeRows {

@@ -2,7 +2,7 @@
 
 /// Which dimensions are the features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     Plain,
     Heads,
     Merged,
@@ -10,10 +10,10 @@ pub(crate) enum Kind {
 
 /// How a tensor lies as a matrix: element `(row, feature)` is at [`Rows::at`]`(row * features + feature)` of the tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Rows {
-    pub(crate) kind: Kind,
-    pub(crate) rows: usize,
-    pub(crate) features: usize,
+pub struct Rows {
+    pub kind: Kind,
+    pub rows: usize,
+    pub features: usize,
     /// Tokens, and features of one head, where heads stand between.
     tokens: usize,
     size: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// The last dimension is the features.
-    pub(crate) fn plain(dims: &[usize]) -> Option<Self> {
+    pub fn plain(dims: &[usize]) -> Option<Self> {
         let features = *dims.last()?;
         let count: usize = dims.iter().product();
         (features > 0 && count > 0).then(|| Self {
@@ -34,7 +34,7 @@ impl Rows {
     }
 
     /// `[.., h, s, d]`: the heads of a token, one after another, are its features.
-    pub(crate) fn heads(dims: &[usize]) -> Option<Self> {
+    pub fn heads(dims: &[usize]) -> Option<Self> {
         let &[ref batch @ .., h, s, d] = dims else {
             return None;
         };
@@ -51,7 +51,7 @@ impl Rows {
     }
 
     /// `[.., s, h, d]`: the last two dimensions are the features.
-    pub(crate) fn merged(dims: &[usize]) -> Option<Self> {
+    pub fn merged(dims: &[usize]) -> Option<Self> {
         let &[ref batch @ .., h, d] = dims else {
             return None;
         };
@@ -66,19 +66,19 @@ impl Rows {
     }
 
     /// Every way there is.
-    pub(crate) fn all(dims: &[usize]) -> Vec<Self> {
+    pub fn all(dims: &[usize]) -> Vec<Self> {
         [Self::plain(dims), Self::heads(dims), Self::merged(dims)]
             .into_iter()
             .flatten()
             .collect()
     }
 
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.rows * self.features
     }
 
     /// Where element `row * features + feature` is.
-    pub(crate) fn at(&self, index: usize) -> usize {
+    pub fn at(&self, index: usize) -> usize {
         if self.kind != Kind::Heads {
             return index;
         }
@@ -89,7 +89,7 @@ impl Rows {
     }
 
     /// The element, as `row * features + feature`, at a place of the tensor.
-    pub(crate) fn from(&self, at: usize) -> usize {
+    pub fn from(&self, at: usize) -> usize {
         if self.kind != Kind::Heads {
             return at;
         }
@@ -101,7 +101,7 @@ impl Rows {
     }
 
     /// How many features from this one on lie beside each other in the tensor.
-    pub(crate) fn run(&self, feature: usize) -> usize {
+    pub fn run(&self, feature: usize) -> usize {
         if self.kind == Kind::Heads {
             self.size - feature % self.size
         } else {
@@ -110,13 +110,13 @@ impl Rows {
     }
 
     #[cfg(test)]
-    pub(crate) fn gather(&self, values: &[f64]) -> Vec<f64> {
+    pub fn gather(&self, values: &[f64]) -> Vec<f64> {
         (0..self.count())
             .map(|index| values[self.at(index)])
             .collect()
     }
 
-    pub(crate) fn scatter(&self, rows: &[f64]) -> Vec<f64> {
+    pub fn scatter(&self, rows: &[f64]) -> Vec<f64> {
         let mut values = vec![0.0; rows.len()];
         rows.iter()
             .enumerate()

@@ -1,4 +1,4 @@
-//! Values of one shape in row-major order, as f64: what hypotheses compute with.
+//! Values of one shape in row-major order, as f64: what formulas compute with.
 
 use twinscope_tensor::Operand;
 
@@ -7,7 +7,7 @@ pub fn is_plain(operand: &dyn Operand) -> bool {
     operand.dtype().values_per_element() == 1
 }
 
-/// One side of a case, or another tensor of the scene.
+/// A tensor that was read whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
     pub dims: Vec<usize>,
@@ -15,7 +15,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// `None` for dtypes without numbers, for elements of several (see [`super::numbers`]) and for more elements than `most`.
+    /// `None` for dtypes without numbers, for elements of several (complex, packed pairs) and for more elements than `most`.
     pub fn read(operand: &dyn Operand, most: usize) -> Option<Self> {
         is_plain(operand).then_some(())?;
         let dims: Option<Vec<usize>> = operand

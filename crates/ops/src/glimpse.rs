@@ -1,21 +1,21 @@
 //! The first rows of a tensor: how large each is, and some of its channels. What nearly every input of a norm is ruled out by.
 
 /// Rows that are looked at before all of them are, and channels of each.
-pub(super) const ROWS: usize = 16;
+pub(crate) const ROWS: usize = 16;
 const CHANNELS: usize = 96;
 
 #[derive(Clone, Debug)]
-pub(super) struct Glimpse {
+pub struct Glimpse {
     /// Row by row: its mean, its mean square, and its mean square about the mean.
-    pub(super) sizes: Vec<[f64; 3]>,
+    pub sizes: Vec<[f64; 3]>,
     /// How many channels are looked at, spread evenly, and their values, row by row.
-    pub(super) channels: usize,
-    pub(super) values: Vec<f64>,
+    pub channels: usize,
+    pub values: Vec<f64>,
 }
 
 impl Glimpse {
     /// Of rows of so many channels.
-    pub(super) fn of(rows: &[f64], channels: usize) -> Self {
+    pub fn of(rows: &[f64], channels: usize) -> Self {
         let mean = |row: &[f64], of: &dyn Fn(f64) -> f64| {
             row.iter().map(|x| of(*x)).sum::<f64>() / channels as f64
         };
