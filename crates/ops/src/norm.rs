@@ -672,7 +672,7 @@ fn regress(normed: &[f64], wanted: &[f64], channels: usize, with_bias: bool) -> 
             values.chunks_exact(channels).for_each(|row| {
                 mean.iter_mut()
                     .zip(row)
-                    .for_each(|(mean, value)| *mean += value)
+                    .for_each(|(mean, value)| *mean += value);
             });
             mean.iter_mut().for_each(|mean| *mean /= rows);
         }

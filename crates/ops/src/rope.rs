@@ -232,11 +232,12 @@ fn made<'a>(site: &Site<'a>, input: usize, given: &Input, plan: Plan) -> Option<
             pairing: plan.pairing.other(),
             ..plan
         };
+        let own = plan.pairing;
         let twice = |(cos, sin): &(f64, f64)| (cos * cos - sin * sin, 2.0 * cos * sin);
         let one = |instead: Rotation, plan: Plan, turns: Vec<(f64, f64)>| Alternative {
             change: Change::Rope {
                 input,
-                pairing: plan.pairing,
+                pairing: own,
                 instead,
             },
             fitted: false,

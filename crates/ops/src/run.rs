@@ -216,8 +216,10 @@ impl std::fmt::Debug for Values {
 #[derive(Clone)]
 pub struct Input(Arc<Inner>);
 
+type Make = Box<dyn Fn(&dyn Run) -> Option<Values> + Send + Sync>;
+
 struct Inner {
-    make: Box<dyn Fn(&dyn Run) -> Option<Values> + Send + Sync>,
+    make: Make,
     kept: Mutex<Vec<(u64, Values)>>,
 }
 
@@ -265,8 +267,11 @@ impl std::fmt::Debug for Input {
 #[derive(Clone)]
 pub(crate) struct InPart {
     at: usize,
-    kept: Arc<Mutex<Vec<(u64, Arc<Recorded>)>>>,
+    kept: Arc<Mutex<Opened>>,
 }
+
+/// What was opened, by the run's id.
+type Opened = Vec<(u64, Arc<Recorded>)>;
 
 impl InPart {
     /// Already opened on a run.

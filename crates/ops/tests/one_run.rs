@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use twinscope_ops::{
-    Memo, Picked, Recorded, Run, Tensor, Values, functions::silu, made_by, scattered,
+    Change, Memo, Out, Picked, Recorded, Run, Tensor, Values, functions::silu, made_by, scattered,
 };
 use twinscope_tensor::{
     DType,
-    formula::{Formula, Function, Norm},
+    formula::{Formula, Function, Norm, Pairing},
 };
 
 #[derive(Default)]
@@ -211,5 +211,43 @@ fn a_formula_applies_to_another_run_with_the_same_tensors() {
             .fold(0.0, f64::max);
         assert!(off < 1e-4, "{name} is off by {off}");
         assert!(made != one.values[at], "{name} differs between the runs");
+    }
+}
+
+#[test]
+fn every_alternative_to_rope_names_the_pairing_that_was_learned() {
+    const HEADS: usize = 3;
+    const SIZE: usize = 8;
+    let mut run = Lists::default();
+    let dims = [1, HEADS, TOKENS, SIZE];
+    let x = noise(HEADS * TOKENS * SIZE, 20);
+    let rotated = |flat: usize| {
+        let (token, channel) = (flat / SIZE % TOKENS, flat % SIZE);
+        let pair = channel % (SIZE / 2);
+        let angle = token as f64 * 100f64.powf(-2.0 * pair as f64 / SIZE as f64);
+        let first = flat - channel + pair;
+        let (x, y) = (x[first], x[first + SIZE / 2]);
+        if channel < SIZE / 2 {
+            angle.cos() * x - angle.sin() * y
+        } else {
+            angle.sin() * x + angle.cos() * y
+        }
+    };
+    let out: Vec<f64> = (0..x.len()).map(rotated).collect();
+    run.record("x", &dims, false, &x);
+    run.record("rotated", &dims, false, &out);
+    let learned = made_by(&run, 1).unwrap();
+    let halves = Formula::Rope {
+        of: Formula::boxed("x"),
+        pairing: Pairing::Halves,
+    };
+    assert_eq!(learned.formula, halves);
+    let alternatives = learned.alternatives.as_ref().unwrap()(&Out::new(&run, 1));
+    assert_eq!(alternatives.len(), 4);
+    for alternative in alternatives {
+        let Change::Rope { input, pairing, .. } = alternative.change else {
+            panic!("{:?} is no rotation", alternative.change);
+        };
+        assert_eq!((input, pairing), (0, Pairing::Halves));
     }
 }

@@ -69,7 +69,7 @@ impl Bias {
             let mut ways: Vec<[usize; 4]> = Vec::new();
             match *dims {
                 [s, t, h] if (s, t, h) == (queries, keys, heads) => {
-                    ways.push([0, 1, keys * heads, heads])
+                    ways.push([0, 1, keys * heads, heads]);
                 }
                 [ref outer @ .., s, t]
                     if t == keys && (s == queries || s == 1) && outer.len() <= 2 =>
