@@ -3,6 +3,7 @@
 use super::{Loaded, Scene};
 use std::borrow::Cow;
 use twinscope_compare::noise::Measures;
+use twinscope_ops::sampling::splitmix;
 use twinscope_report::{CauseKind, Details};
 use twinscope_tensor::DType;
 
@@ -60,14 +61,6 @@ impl<'a> Case<'a> {
             .chain(self.candidate)
             .all(|value| value.is_finite())
     }
-}
-
-/// A number that looks random, the same for the same seed.
-pub(super) fn splitmix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// What an explanation is worth beside another that explains as much.

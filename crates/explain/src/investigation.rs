@@ -113,7 +113,7 @@ impl<'a> Investigating<'a> {
             off: flow.off,
             bound: flow.bound,
             follows_alternative: flow.confirmed.is_some(),
-            is_sum: flow.formula.contains(" + "),
+            is_sum: flow.formula.adds(),
             finite_part_follows: !is_nonfinite(at) || !is_wrong_elsewhere(&self.scene, at, flow),
         }
     }

@@ -5,28 +5,25 @@
 //! proven. A mechanism outranks a description of where, fewer fitted numbers outrank more. What explains a part is
 //! subtracted and the rest looked at again.
 
-pub mod array;
+mod alternatives;
 pub mod case;
 pub mod constants;
 mod flow;
-pub mod functions;
-mod glimpse;
 mod investigation;
 mod numbers;
 mod part;
 mod places;
-mod recorded;
 mod reduced;
 mod scene;
 mod score;
 #[cfg(test)]
 pub(crate) mod testing;
-mod thin;
 mod values;
 
 pub use case::{Case, Class, Examined, Explanation, Hypothesis};
-pub use scene::{Entry, Loaded, Other, Scene, Sketch, scattered};
-pub use score::{Score, measures, score};
+pub use scene::{Entry, Loaded, Other, Scene, Sketch};
+pub use score::{Score, score};
+pub use twinscope_ops::{array, functions, measures, scattered};
 
 use investigation::Investigating;
 use rayon::prelude::*;
@@ -41,7 +38,7 @@ use twinscope_compare::{
     plan::Plan,
     report::{Cause, PairReport, Report},
 };
-use twinscope_report::{CauseKind, Details, Extras, Facts, Then, facts};
+use twinscope_report::{CauseKind, Details, Extras, Facts, Then, facts, formula::text};
 
 /// Every hypothesis there is, the cheap ones first.
 pub fn hypotheses() -> impl Iterator<Item = &'static dyn Hypothesis> {
@@ -345,7 +342,7 @@ pub fn explain(scene: &Scene<'_>, pair: usize) -> Option<Explained> {
     Some(Explained {
         causes,
         attempts: examination.attempts,
-        formula: flow.map(|flow| flow.formula),
+        formula: flow.map(|flow| text(&flow.formula)),
         follows,
         off,
         rounding,
@@ -585,8 +582,9 @@ fn named(examination: &Examination, flow: Option<&flow::Flow>) -> Vec<Cause> {
 
 /// Nothing survived. Where not even the op is known, what to record to tell.
 fn unknown(flow: Option<&flow::Flow>) -> Cause {
-    let text = match flow {
-        Some(flow) => format!("no known cause explains it; the reference is {}, the candidate is not", flow.formula),
+    let formula = flow.map(|flow| text(&flow.formula));
+    let text = match &formula {
+        Some(formula) => format!("no known cause explains it; the reference is {formula}, the candidate is not"),
         None => {
             "no known cause explains it; what made this tensor is not among what is recorded: record the weights and the op's inputs to \
                  tell"
@@ -597,9 +595,6 @@ fn unknown(flow: Option<&flow::Flow>) -> Cause {
         kind: CauseKind::Unknown,
         explained: None,
         text,
-        details: facts::Unknown {
-            formula: flow.map(|flow| flow.formula.clone()),
-        }
-        .into(),
+        details: facts::Unknown { formula }.into(),
     }
 }

@@ -4,15 +4,14 @@
 
 use super::{
     array::{Array, energy, is_plain},
-    functions::Function,
-    glimpse::{self, Glimpse},
     numbers, part,
-    recorded::{KEPT_WHOLE, Recorded},
-    thin::{self, Thin},
 };
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use twinscope_compare::{
     layout::{self, Which},
@@ -22,6 +21,10 @@ use twinscope_compare::{
     side::{Item, Side},
     upstream::{self, Level},
     verdict::{Origin, Verdict},
+};
+use twinscope_ops::{
+    Hold, KEPT_WHOLE, MOST_ELEMENTS, Memo, Recorded, Run, Tensor, Values, scattered,
+    thin::{self, Thin},
 };
 use twinscope_tensor::{DType, Operand, View};
 
@@ -78,31 +81,9 @@ pub struct Sketch {
     item: usize,
 }
 
-/// The same places for every tensor of so many elements.
-pub fn scattered(elements: usize) -> impl Iterator<Item = usize> {
-    let step = |nth: usize| {
-        (nth as u64 + 1)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(29)
-            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
-            >> 11
-    };
-    (0..PLACES.min(elements)).map(move |nth| {
-        if elements <= PLACES {
-            nth
-        } else {
-            (step(nth) % elements as u64) as usize
-        }
-    })
-}
-
-/// Places of a sketch.
-const PLACES: usize = 96;
 /// Pairs on either side that are sketched for one pair.
 const NEAR: usize = 512;
 
-/// Elements of a tensor up to which it is read whole.
-pub(super) const MOST_ELEMENTS: usize = 1 << 22;
 /// Elements of a part of a larger one.
 const PART: usize = 1 << 20;
 /// Values kept in all, 8 bytes each.
@@ -119,6 +100,7 @@ pub struct Scene<'a> {
     candidate: &'a Side<'a>,
     steps: Arc<[Option<Vec<layout::Step>>]>,
     entries: Arc<[Entry]>,
+    runs: Arc<[OneSide; 2]>,
     cache: Arc<Mutex<Cache>>,
     /// Pairs whose candidate is another than the layout made.
     instead: Mutex<HashMap<usize, Arc<Loaded>>>,
@@ -133,7 +115,103 @@ pub struct Scene<'a> {
 struct Thinned {
     thin: Thin,
     entries: Arc<[Entry]>,
+    runs: Arc<[OneSide; 2]>,
     cache: Arc<Mutex<Cache>>,
+}
+
+/// What a scene keeps of one side for [`SideRun`].
+struct OneSide {
+    id: u64,
+    tensors: Vec<Tensor>,
+    memo: Memo,
+}
+
+impl OneSide {
+    /// Of every pair, in the reference's layout, reference first.
+    fn both(entries: &[Entry]) -> Arc<[Self; 2]> {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        Arc::new([0, 1].map(|side: usize| {
+            Self {
+                id: IDS.fetch_add(1, Ordering::Relaxed),
+                tensors: entries
+                    .iter()
+                    .map(|entry| Tensor {
+                        name: entry.name.clone(),
+                        dims: entry.dims.clone(),
+                        dtype: entry.dtypes[side],
+                        parameter: entry.parameter,
+                        inputs: entry.inputs.clone(),
+                    })
+                    .collect(),
+                memo: Memo::default(),
+            }
+        }))
+    }
+}
+
+/// One side of a scene as a run: its pairs, in the reference's layout.
+#[derive(Clone, Copy)]
+pub(super) struct SideRun<'s> {
+    scene: &'s Scene<'s>,
+    side: Which,
+}
+
+impl SideRun<'_> {
+    fn own(&self) -> &OneSide {
+        &self.scene.runs[at_side(self.side)]
+    }
+}
+
+fn at_side(side: Which) -> usize {
+    usize::from(side == Which::Candidate)
+}
+
+impl Run for SideRun<'_> {
+    fn tensors(&self) -> &[Tensor] {
+        &self.own().tensors
+    }
+
+    fn id(&self) -> u64 {
+        self.own().id
+    }
+
+    fn load(&self, at: usize) -> Option<Values> {
+        let loaded = self.scene.load(at)?;
+        Some(Values::new(OfSide(loaded, self.side)))
+    }
+
+    fn recorded(&self, at: usize) -> Option<Recorded> {
+        self.scene.recorded(at, self.side)
+    }
+
+    fn runs(&self, at: usize, starts: &[usize], count: usize) -> Option<Vec<f64>> {
+        self.scene.runs(at, self.side, starts, count)
+    }
+
+    fn sketch(&self, at: usize) -> Option<Arc<[f64]>> {
+        let both = self.scene.sketch(at)?;
+        Some(both[at_side(self.side)].clone())
+    }
+
+    fn memo(&self) -> &Memo {
+        &self.own().memo
+    }
+
+    fn is_thinned(&self) -> bool {
+        self.scene.is_thin()
+    }
+}
+
+/// One side of a pair that was read.
+struct OfSide(Arc<Loaded>, Which);
+
+impl Hold for OfSide {
+    fn values(&self) -> &[f64] {
+        match self.1 {
+            Which::Reference => &self.0.reference,
+            Which::Candidate => &self.0.candidate,
+        }
+    }
 }
 
 impl std::fmt::Debug for Scene<'_> {
@@ -142,24 +220,17 @@ impl std::fmt::Debug for Scene<'_> {
     }
 }
 
-/// Rows of values.
-pub(super) type Rows = Arc<[Vec<f64>]>;
-
 #[derive(Default)]
 struct Cache {
     loaded: HashMap<usize, Arc<Loaded>>,
+    /// Of all that was ever loaded, what others still hold: a formula learned on one side holds what its other side is computed from.
+    alive: HashMap<usize, Weak<Loaded>>,
     arrays: HashMap<(bool, usize), Arc<Array>>,
     order: VecDeque<Key>,
     kept: usize,
     /// Whether a cap is possible, of pairs that were looked at.
     capped: HashMap<usize, bool>,
-    /// Of weights, as they lie and turned, what was glanced at; small enough to be kept for good.
-    glances: HashMap<(usize, bool), Option<Rows>>,
-    /// Of references, small enough too.
-    glimpses: HashMap<usize, Option<Arc<Glimpse>>>,
-    /// Of references at their scattered places, what each activation makes of them.
-    activated: HashMap<usize, Rows>,
-    /// Of pairs, both sides; small enough too.
+    /// Of pairs, both sides; small enough to be kept for good.
     sketches: HashMap<usize, Option<[Arc<[f64]>; 2]>>,
 }
 
@@ -212,6 +283,7 @@ impl<'a> Scene<'a> {
             reference,
             candidate,
             steps: steps.into(),
+            runs: OneSide::both(&entries),
             entries: entries.into(),
             cache: Arc::default(),
             instead: Mutex::default(),
@@ -247,8 +319,8 @@ impl<'a> Scene<'a> {
         {
             return Some(instead.clone());
         }
-        if let Some(loaded) = self.cache().loaded.get(&pair) {
-            return Some(loaded.clone());
+        if let Some(loaded) = self.cache().held(pair) {
+            return Some(loaded);
         }
         let [reference, candidate] = self.aligned(pair)?;
         let Array { dims, values } = Array::read(&*reference, MOST_ELEMENTS)?;
@@ -260,22 +332,33 @@ impl<'a> Scene<'a> {
         });
         let mut cache = self.cache();
         cache.loaded.insert(pair, loaded.clone());
+        cache.alive.insert(pair, Arc::downgrade(&loaded));
         cache.keep(Key::Pair(pair), 2 * loaded.reference.len());
         Some(loaded)
     }
 
-    /// The same to be read in part, where it is large.
-    pub(super) fn recorded(&self, pair: usize) -> Option<Recorded> {
+    /// One side as a run of its own.
+    pub(super) fn run(&self, side: Which) -> SideRun<'_> {
+        SideRun { scene: self, side }
+    }
+
+    /// One side of a pair to be read in part, where it is large.
+    fn recorded(&self, pair: usize, side: Which) -> Option<Recorded> {
         let is_read = self
             .instead
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .contains_key(&pair)
-            || self.cache().loaded.contains_key(&pair);
+            || self.cache().held(pair).is_some();
         if is_read || self.entries[pair].dims.iter().product::<usize>() <= KEPT_WHOLE {
-            return self.load(pair).map(Recorded::Read);
+            let loaded = self.load(pair)?;
+            return Some(Recorded::Read(Values::new(OfSide(loaded, side))));
         }
-        self.aligned(pair).map(Recorded::InFile)
+        let [reference, candidate] = self.aligned(pair)?;
+        Some(Recorded::InFile(match side {
+            Which::Reference => reference,
+            Which::Candidate => candidate,
+        }))
     }
 
     /// Has a pair's candidate be this from now on: one rank's part, where the layout had added them all up. `None` takes it back.
@@ -344,6 +427,7 @@ impl<'a> Scene<'a> {
         let Thinned {
             thin,
             entries,
+            runs,
             cache,
         } = thinned
             .entry(rows)
@@ -367,6 +451,7 @@ impl<'a> Scene<'a> {
             candidate,
             steps: steps.clone(),
             entries,
+            runs,
             cache,
             instead,
             thinned,
@@ -396,6 +481,7 @@ impl<'a> Scene<'a> {
         }
         Some(Thinned {
             thin,
+            runs: OneSide::both(&entries),
             entries: entries.into(),
             cache: Arc::default(),
         })
@@ -623,20 +709,6 @@ impl<'a> Scene<'a> {
         sketch
     }
 
-    /// What functions make of a pair's reference at its [`scattered`] places; always the same ones.
-    pub(super) fn activated(&self, pair: usize, functions: &[Function]) -> Option<Rows> {
-        if let Some(known) = self.cache().activated.get(&pair) {
-            return Some(known.clone());
-        }
-        let [reference, _] = self.sketch(pair)?;
-        let made: Rows = functions
-            .iter()
-            .map(|function| reference.iter().map(|x| (function.of)(*x)).collect())
-            .collect();
-        self.cache().activated.insert(pair, made.clone());
-        Some(made)
-    }
-
     /// Whether only some rows of large tensors are left.
     pub(super) fn is_thin(&self) -> bool {
         self.thin.is_some()
@@ -671,64 +743,31 @@ impl<'a> Scene<'a> {
         self.cache().capped.insert(pair, possible);
     }
 
-    /// Single values of a pair's reference.
-    pub(super) fn pick(&self, pair: usize, places: &[usize]) -> Option<Vec<f64>> {
-        self.runs(pair, places, 1)
-    }
-
-    /// The first values of a pair's reference, as many as there are up to `count`: enough to rule an op out without reading all of them.
-    pub(super) fn beginning(&self, pair: usize, count: usize) -> Option<Vec<f64>> {
-        let elements: usize = self.entries[pair].dims.iter().product();
-        self.runs(pair, &[0], count.min(elements))
-    }
-
-    /// Runs of values of a pair's reference that begin at some places, one after another.
-    pub(super) fn runs(&self, pair: usize, starts: &[usize], count: usize) -> Option<Vec<f64>> {
-        if let Some(loaded) = self.cache().loaded.get(&pair) {
+    /// Runs of values of one side of a pair that begin at some places, one after another.
+    fn runs(&self, pair: usize, side: Which, starts: &[usize], count: usize) -> Option<Vec<f64>> {
+        // Only what the layout made is kept here: another candidate is in `instead`.
+        let instead = match side {
+            Which::Reference => None,
+            Which::Candidate => self
+                .instead
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(&pair)
+                .cloned(),
+        };
+        if let Some(loaded) = instead.or_else(|| self.cache().loaded.get(&pair).cloned()) {
+            let held = OfSide(loaded, side);
+            let values = held.values();
             return Some(
                 starts
                     .iter()
-                    .flat_map(|start| &loaded.reference[*start..][..count])
+                    .flat_map(|start| &values[*start..][..count])
                     .copied()
                     .collect(),
             );
         }
-        let [reference, _] = self.aligned(pair)?;
-        read_runs(&*reference, starts.iter().copied(), count)
-    }
-
-    /// A few rows of a weight, or columns where it is turned: `read` once, always the same ones.
-    pub(super) fn glances(
-        &self,
-        weight: usize,
-        turned: bool,
-        read: impl FnOnce() -> Option<Vec<Vec<f64>>>,
-    ) -> Option<Arc<[Vec<f64>]>> {
-        if let Some(known) = self.cache().glances.get(&(weight, turned)) {
-            return known.clone();
-        }
-        let glances: Option<Rows> = read().map(Into::into);
-        self.cache()
-            .glances
-            .insert((weight, turned), glances.clone());
-        glances
-    }
-
-    /// The first rows of a pair's reference.
-    pub(super) fn glimpse(&self, pair: usize) -> Option<Arc<Glimpse>> {
-        if let Some(known) = self.cache().glimpses.get(&pair) {
-            return known.clone();
-        }
-        let channels = self.entries[pair]
-            .dims
-            .last()
-            .copied()
-            .filter(|channels| *channels > 0)?;
-        let glimpse = self
-            .beginning(pair, glimpse::ROWS * channels)
-            .map(|rows| Arc::new(Glimpse::of(&rows, channels)));
-        self.cache().glimpses.insert(pair, glimpse.clone());
-        glimpse
+        let both = self.aligned(pair)?;
+        read_runs(&*both[at_side(side)], starts.iter().copied(), count)
     }
 
     /// All values of a sketched tensor.
@@ -815,6 +854,12 @@ fn read_runs(
 }
 
 impl Cache {
+    /// A pair that is in memory, kept here or by others.
+    fn held(&self, pair: usize) -> Option<Arc<Loaded>> {
+        let kept = self.loaded.get(&pair).cloned();
+        kept.or_else(|| self.alive.get(&pair)?.upgrade())
+    }
+
     /// Counts what was inserted and drops the oldest beyond the room there is.
     fn keep(&mut self, key: Key, values: usize) {
         if self.order.contains(&key) {

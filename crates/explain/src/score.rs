@@ -4,11 +4,9 @@
 //! min(Σ(c-r)², Σc²)`. The smaller of the two, so that "it is all zero" does not explain a candidate that is only small.
 //! It is *proven* when `c - p` is rounding by the same four measures that judge a pair, over all elements.
 
-use super::{
-    array::rms,
-    case::{Case, Explanation, Predicted},
-};
-use twinscope_compare::noise::{Measures, Rowwise};
+use super::case::{Case, Explanation, Predicted};
+use twinscope_compare::noise::Measures;
+use twinscope_ops::measures;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
@@ -99,13 +97,6 @@ fn same_nonfinite(a: f64, b: f64) -> bool {
 /// The four measures of `c - p`, relative to the larger of what was predicted and of the reference where they are of one size.
 fn left(case: &Case<'_>, predicted: &[f64]) -> Measures {
     measures(case.dims, predicted, case.candidate)
-}
-
-/// The four measures of [`twinscope_compare::noise`] for two arrays of one shape.
-pub fn measures(dims: &[usize], reference: &[f64], candidate: &[f64]) -> Measures {
-    let mut state = Rowwise::new(dims, rms(reference));
-    state.add(0, reference, candidate);
-    state.measures()
 }
 
 #[cfg(test)]

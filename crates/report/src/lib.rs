@@ -24,6 +24,7 @@ mod details;
 mod explained;
 pub mod facts;
 mod failed;
+pub mod formula;
 mod headline;
 mod kinds;
 mod known;

@@ -5,6 +5,7 @@ pub mod blocks;
 pub mod bytes;
 pub mod decode;
 pub mod dtype;
+pub mod formula;
 pub mod minifloat;
 pub mod operand;
 pub mod picked;

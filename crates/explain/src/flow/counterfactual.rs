@@ -5,15 +5,14 @@
 //! upstream is in both and cancels. The error is a jackknife over blocks of rows, and over blocks of channels, whichever is larger: outlier channels
 //! make plain errors far too small. The same regression on the reference's side must give 0.
 
-use super::{
-    MOST_WORK, Site, WHOLE,
-    ops::{Learned, Picked, Variant, nearest},
-};
+use super::Place;
 use crate::{
+    alternatives::{Described, describe},
     constants::short,
     functions::{best_cap, softcap},
 };
-use twinscope_compare::{layout::Which, noise::unit_roundoff};
+use twinscope_compare::noise::unit_roundoff;
+use twinscope_ops::{Alternative, Learned, MOST_WORK, Out, Picked, Site, WHOLE, nearest};
 
 /// An alternative that the candidate follows.
 #[derive(Clone, Debug)]
@@ -37,29 +36,29 @@ const NEAR_ZERO: f64 = 0.3;
 /// Blocks of rows or channels that are left out in turn.
 const BLOCKS: usize = 16;
 
-pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
-    if learned.variants.is_empty() {
+pub(super) fn confirm(place: &Place<'_>, learned: &Learned<'_>) -> Option<Confirmed> {
+    let site = &place.site;
+    let alternatives = learned.alternatives.as_ref()?(&place.candidate);
+    if alternatives.is_empty() {
         return None;
     }
     let some = learned.telling.clone().unwrap_or_else(|| site.sample());
     let picked = Picked::These(&some);
-    let recorded = |side: Which| site.out.picked(side, picked, site.width());
-    let candidate = recorded(Which::Candidate);
-    let expected = (learned.predict)(Which::Candidate, picked)?;
+    let recorded = |out: &'_ Out<'_>| out.picked(picked, site.width()).into_owned();
+    let candidate = recorded(&place.candidate);
+    let expected = (learned.predict)(place.candidate.run, picked)?;
     if candidate.iter().zip(&expected).all(|(c, e)| c == e) {
         return None;
     }
-    let (reference, made) = (
-        recorded(Which::Reference),
-        (learned.predict)(Which::Reference, picked)?,
-    );
-    let few = Few::of(site, learned, &some);
-    let mut best: Option<(f64, Fit, &Variant)> = None;
-    for variant in &learned.variants {
-        if few.as_ref().is_some_and(|few| few.rule_out(site, variant)) {
+    let (reference, made) = (recorded(&site.out), (learned.predict)(site.run, picked)?);
+    let few = Few::of(place, learned, &some);
+    let mut best: Option<(f64, Fit, &Alternative)> = None;
+    for alternative in &alternatives {
+        let ruled_out = |few: &Few| few.rule_out(place, alternative);
+        if few.as_ref().is_some_and(ruled_out) {
             continue;
         }
-        let Some(predicted) = (variant.predict)(Which::Candidate, picked) else {
+        let Some(predicted) = (alternative.predict)(place.candidate.run, picked) else {
             continue;
         };
         let Some(fit) = regress(site, &candidate, &expected, &predicted) else {
@@ -67,7 +66,7 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
         };
         let near = (fit.coefficient - 1.0).abs() <= NEAR_ONE
             && fit.error
-                <= if variant.fitted {
+                <= if alternative.fitted {
                     LARGEST_ERROR / 4.0
                 } else {
                     LARGEST_ERROR
@@ -75,7 +74,7 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
         if !near || (fit.coefficient - 1.0).abs() > ERRORS * fit.error.max(0.02) {
             continue;
         }
-        let of_reference = (variant.predict)(Which::Reference, picked)
+        let of_reference = (alternative.predict)(site.run, picked)
             .and_then(|h| regress(site, &reference, &made, &h));
         if !of_reference.is_some_and(|fit| {
             fit.coefficient.abs() <= NEAR_ZERO && fit.error <= 2.0 * LARGEST_ERROR
@@ -83,19 +82,24 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
             continue;
         }
         let nearer = best.as_ref().is_none_or(|(left, ..)| fit.left < *left);
-        if nearer && !is_imitated(site, &candidate, &expected, &predicted) {
-            best = Some((fit.left, fit, variant));
+        if nearer && !is_imitated(place, &candidate, &expected, &predicted) {
+            best = Some((fit.left, fit, alternative));
         }
     }
-    let (_, fit, variant) = best?;
+    let (_, fit, alternative) = best?;
+    let Described {
+        kind,
+        text,
+        details,
+    } = describe(site.run, &learned.formula, &alternative.change);
     Some(Confirmed {
-        kind: variant.kind,
-        text: variant.text.clone(),
-        details: variant.details.clone(),
+        kind,
+        text,
+        details,
         coefficient: fit.coefficient,
         error: fit.error,
         predicted: if learned.work <= MOST_WORK {
-            (variant.predict)(Which::Candidate, site.all())?
+            (alternative.predict)(place.candidate.run, site.all())?
         } else {
             Vec::new()
         },
@@ -104,10 +108,9 @@ pub(super) fn confirm(site: &Site<'_>, learned: &Learned) -> Option<Confirmed> {
 
 /// Whether rounding makes the formula itself look like the alternative: a cap far beyond the values takes less off a number of bf16 than half the
 /// distance to the next one, so the number stays as it was, every time. Then what is rounded of both must be told apart.
-fn is_imitated(site: &Site<'_>, candidate: &[f64], expected: &[f64], predicted: &[f64]) -> bool {
-    let Some(unit) = unit_roundoff(site.scene.entries()[site.pair].dtypes[1])
-        .filter(|unit| COARSE.contains(unit))
-    else {
+fn is_imitated(place: &Place<'_>, candidate: &[f64], expected: &[f64], predicted: &[f64]) -> bool {
+    let site = &place.site;
+    let Some(unit) = unit_roundoff(place.dtypes()[1]).filter(|unit| COARSE.contains(unit)) else {
         return false;
     };
     let bits = -unit.log2() as u32;
@@ -142,19 +145,16 @@ struct Few {
 }
 
 impl Few {
-    fn of(site: &Site<'_>, learned: &Learned, some: &[usize]) -> Option<Self> {
-        let width = site.width();
+    fn of(place: &Place<'_>, learned: &Learned<'_>, some: &[usize]) -> Option<Self> {
+        let width = place.site.width();
         let count = (FEW / width).max(FEW_ROWS);
         if some.len() * width < MANY || some.len() < 2 * count {
             return None;
         }
         let rows: Vec<usize> = some.iter().copied().step_by(some.len() / count).collect();
         let picked = Picked::These(&rows);
-        let candidate = site
-            .out
-            .picked(Which::Candidate, picked, width)
-            .into_owned();
-        let expected = (learned.predict)(Which::Candidate, picked)?;
+        let candidate = place.candidate.picked(picked, width).into_owned();
+        let expected = (learned.predict)(place.candidate.run, picked)?;
         Some(Self {
             rows,
             candidate,
@@ -162,11 +162,12 @@ impl Few {
         })
     }
 
-    /// Whether they say that the candidate does not follow a variant.
-    fn rule_out(&self, site: &Site<'_>, variant: &Variant) -> bool {
-        let predicted = (variant.predict)(Which::Candidate, Picked::These(&self.rows));
-        let fit = predicted
-            .and_then(|predicted| regress(site, &self.candidate, &self.expected, &predicted));
+    /// Whether they say that the candidate does not follow an alternative.
+    fn rule_out(&self, place: &Place<'_>, alternative: &Alternative) -> bool {
+        let predicted = (alternative.predict)(place.candidate.run, Picked::These(&self.rows));
+        let fit = predicted.and_then(|predicted| {
+            regress(&place.site, &self.candidate, &self.expected, &predicted)
+        });
         fit.is_some_and(|fit| (fit.coefficient - 1.0).abs() > NEAR_ONE + CERTAIN * fit.error)
     }
 }
@@ -176,9 +177,10 @@ const CERTAIN: f64 = 8.0;
 
 /// A cap on what the reference has, of an op that is not known: logits, scores. A cap far beyond the values bends them by less than the noise
 /// of a coarse dtype, but all in one way.
-pub(super) fn capped(site: &Site<'_>) -> Option<Confirmed> {
-    let (reference, candidate) = (&site.out.reference, &site.out.candidate);
-    let picked = some_of(site);
+pub(super) fn capped(place: &Place<'_>) -> Option<Confirmed> {
+    let site = &place.site;
+    let (reference, candidate): (&[f64], &[f64]) = (&site.out, &place.candidate);
+    let picked = some_of(place);
     if !shrinks(&picked) {
         return None;
     }
@@ -211,12 +213,14 @@ pub(super) fn capped(site: &Site<'_>) -> Option<Confirmed> {
 }
 
 /// Whether a look at some values leaves a cap possible.
-pub(super) fn may_be_capped(site: &Site<'_>) -> bool {
-    if site.elements() <= WHOLE && !site.scene.is_thin() {
-        return shrinks(&some_of(site));
+pub(super) fn may_be_capped(place: &Place<'_>) -> bool {
+    if place.site.elements() <= WHOLE && !place.scene.is_thin() {
+        return shrinks(&some_of(place));
     }
     // Without reading the rest.
-    let patches = site.scene.patches(site.pair, CAPPED_SAMPLE / PATCH, PATCH);
+    let patches = place
+        .scene
+        .patches(place.pair(), CAPPED_SAMPLE / PATCH, PATCH);
     patches.is_some_and(|[reference, candidate]| {
         shrinks(&reference.into_iter().zip(candidate).collect::<Vec<_>>())
     })
@@ -225,8 +229,8 @@ pub(super) fn may_be_capped(site: &Site<'_>) -> bool {
 /// Neighbours that are read at once.
 const PATCH: usize = 32;
 
-fn some_of(site: &Site<'_>) -> Vec<(f64, f64)> {
-    let (reference, candidate) = (&site.out.reference, &site.out.candidate);
+fn some_of(place: &Place<'_>) -> Vec<(f64, f64)> {
+    let (reference, candidate): (&[f64], &[f64]) = (&place.site.out, &place.candidate);
     let step = (reference.len() / CAPPED_SAMPLE).max(1) | 1;
     reference
         .iter()

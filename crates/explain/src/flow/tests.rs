@@ -1,5 +1,13 @@
 //! Small networks by hand: what is inherited, what is not, and what is below the noise.
 
+mod biased;
+mod broadcast;
+mod concat;
+mod modulate;
+mod products;
+mod rope;
+mod softmax;
+
 use crate::{
     functions::{gelu, gelu_tanh, silu},
     testing::{
@@ -975,7 +983,7 @@ const MANY_ROWS: usize = 2048;
 const FEW_CHANNELS: usize = 128;
 
 fn of_many_rows(name: &'static str, reference: Vec<f64>, candidate: Vec<f64>) -> Recorded {
-    assert!(reference.len() > super::WHOLE);
+    assert!(reference.len() > twinscope_ops::WHOLE);
     Recorded {
         name,
         dims: vec![1, MANY_ROWS, FEW_CHANNELS],

@@ -1,6 +1,7 @@
 //! A few elements of a case, to rule a hypothesis out before all are looked at.
 
-use crate::{Case, array::rms, case::splitmix};
+use crate::{Case, array::rms};
+pub(crate) use twinscope_ops::sampling::spread;
 
 /// Flat indices of at most `most` elements, ascending and spread over all, finite on both sides. One from each stretch of equal length, at
 /// a hashed place in it, so that no axis of the tensor meets the stride of the sample.
@@ -9,15 +10,6 @@ pub(super) fn sample(case: &Case<'_>, most: usize) -> Vec<usize> {
     let finite =
         |flat: &usize| case.reference[*flat].is_finite() && case.candidate[*flat].is_finite();
     spread(count, most).filter(finite).collect()
-}
-
-/// At most `most` of `count` indices, ascending, one from each stretch of equal length.
-pub(crate) fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
-    let picks = count.min(most.max(1));
-    (0..picks).map(move |pick| {
-        let (start, end) = (pick * count / picks, (pick + 1) * count / picks);
-        start + (splitmix(pick as u64) % (end - start).max(1) as u64) as usize
-    })
 }
 
 /// [`Case::fits`] for hypotheses with one or two numbers: of a handful of elements all are needed.
@@ -67,26 +59,4 @@ pub(super) fn promise(case: &Case<'_>, flats: &[usize], predict: impl Fn(usize) 
 /// `1 - left / whole`; nothing of nothing explains nothing.
 pub(super) fn share(left: f64, whole: f64) -> f64 {
     if whole > 0.0 { 1.0 - left / whole } else { 0.0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::spread;
-
-    #[test]
-    fn a_sample_is_ascending_within_bounds_and_takes_all_when_it_can() {
-        assert_eq!(spread(5, 100).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-        assert_eq!(spread(0, 100).count(), 0);
-        let some: Vec<usize> = spread(1_000_003, 1000).collect();
-        assert_eq!(some.len(), 1000);
-        assert!(some.windows(2).all(|pair| pair[0] < pair[1]) && some[999] < 1_000_003);
-        // Not one column of a matrix of 1000 columns.
-        assert!(
-            some.iter()
-                .map(|flat| flat % 1000)
-                .collect::<std::collections::HashSet<_>>()
-                .len()
-                > 300
-        );
-    }
 }
