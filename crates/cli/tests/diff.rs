@@ -70,7 +70,7 @@ fn counted(folder: &Folder, to: &str, debug: bool, fault: bool) {
         let add = |x: &mut Vec<f32>, seed: u64| {
             x.iter_mut()
                 .zip(noise(seed, 128))
-                .for_each(|(x, n)| *x += n)
+                .for_each(|(x, n)| *x += n);
         };
         add(&mut x, 10 + layer);
         record("Attention", &x);

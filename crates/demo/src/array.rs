@@ -67,7 +67,7 @@ impl Array {
         let mut values = Vec::with_capacity(self.values.len() / length.max(1) * order.len());
         for block in self.values.chunks_exact(length * inner) {
             order.iter().for_each(|from| {
-                values.extend_from_slice(&block[from * inner..(from + 1) * inner])
+                values.extend_from_slice(&block[from * inner..(from + 1) * inner]);
             });
         }
         let mut shape = self.shape.clone();
@@ -92,8 +92,9 @@ impl Array {
         let mut values = Vec::with_capacity(shape.iter().product());
         for block in 0..outer {
             parts.iter().for_each(|part| {
-                values
-                    .extend_from_slice(&part.values[block * inner(part)..(block + 1) * inner(part)])
+                values.extend_from_slice(
+                    &part.values[block * inner(part)..(block + 1) * inner(part)],
+                );
             });
         }
         Self { shape, values }

@@ -60,7 +60,7 @@ impl Weights {
                 Model::Moe => {
                     weights.linear(spec, layer, "router", [spec.experts, hidden], false);
                     (0..spec.experts).for_each(|expert| {
-                        weights.feed_forward(spec, layer, &format!("expert{expert}."))
+                        weights.feed_forward(spec, layer, &format!("expert{expert}."));
                     });
                     if spec.near_ties {
                         weights.tie_last_experts(layer);

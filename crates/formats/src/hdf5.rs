@@ -992,7 +992,7 @@ fn write_bands(dataset: &Dataset, need: u64, out: &mut dyn Write) -> Result<bool
         while let Some(chunk) = &pending {
             match chunk.offsets().first() {
                 Some(at) if *at == start => {
-                    place(chunk, dims, &sizes, item, row, height, &mut band)?
+                    place(chunk, dims, &sizes, item, row, height, &mut band)?;
                 }
                 Some(at) if *at > start => break,
                 _ => return Ok(false),

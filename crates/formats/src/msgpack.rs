@@ -237,7 +237,7 @@ impl Walk<'_> {
                 self.charge(self.path.len() + 192)?;
                 match self.array(range) {
                     Ok((dtype, shape, bytes)) => {
-                        contents.push_plain(self.path.clone(), dtype, shape, bytes, None)
+                        contents.push_plain(self.path.clone(), dtype, shape, bytes, None);
                     }
                     Err(fault) => contents.skip(self.path.clone(), fault),
                 }

@@ -418,7 +418,7 @@ mod tests {
             assert!(
                 (found / wanted - 1.0).abs() < 1e-9,
                 "{found} instead of {wanted}"
-            )
+            );
         };
         close(measures(&one_loud_channel(7, 1e-3, 1e-4))[3], 1e-5);
         // Anywhere else the surroundings count, and no channel excuses everything.

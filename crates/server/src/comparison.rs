@@ -41,7 +41,7 @@ pub(crate) fn start(app: &Arc<App>, session: &Arc<Session>) -> Answer<()> {
     let cancel = session.begin();
     let revision = session.record().revision;
     session.update(app, |record| {
-        (record.state, record.problem) = (State::Queued, None)
+        (record.state, record.problem) = (State::Queued, None);
     })?;
     session.set_progress(Progress::default());
     app.events.push(

@@ -50,7 +50,7 @@ pub fn bind(host: IpAddr, port: u16) -> io::Result<TcpListener> {
                     io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied
                 ) =>
             {
-                refused = Some(error)
+                refused = Some(error);
             }
             Err(error) => return Err(error),
         }

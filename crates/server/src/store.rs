@@ -338,7 +338,7 @@ mod tests {
         let pages = |most: i64| {
             store
                 .with(|connection| connection.pragma_update(None, "max_page_count", most))
-                .unwrap()
+                .unwrap();
         };
         pages(1);
         let large = "x".repeat(1 << 20);

@@ -587,7 +587,7 @@ impl Assembly {
         match &self.node {
             Node::View(view) => visit(view),
             Node::Concat { parts, .. } | Node::Sum { parts } => {
-                parts.iter().for_each(|part| part.leaves(visit))
+                parts.iter().for_each(|part| part.leaves(visit));
             }
             Node::Reorder { inner, .. }
             | Node::Range { inner, .. }
@@ -674,7 +674,7 @@ impl Assembly {
                 });
             }
             Node::Merged { inner, .. } | Node::Flat { inner } => {
-                inner.append(start, count, room, out)
+                inner.append(start, count, room, out);
             }
             Node::Permuted { inner, order } => {
                 let strides = inner.shape.row_major().expect("a shape that was counted");

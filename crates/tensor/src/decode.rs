@@ -137,13 +137,13 @@ fn values<R: Real>(
             let bytes = view.chunk(start, count, scratch);
             match (dtype, view.quant()) {
                 (DType::QI8, Some(_)) => {
-                    dequantize(view, start, bytes.iter().map(|b| i32::from(*b as i8)), out)
+                    dequantize(view, start, bytes.iter().map(|b| i32::from(*b as i8)), out);
                 }
                 (DType::QU8, Some(_)) => {
-                    dequantize(view, start, bytes.iter().map(|b| i32::from(*b)), out)
+                    dequantize(view, start, bytes.iter().map(|b| i32::from(*b)), out);
                 }
                 (DType::QI32, Some(_)) => {
-                    dequantize(view, start, items(bytes).map(i32::from_le_bytes), out)
+                    dequantize(view, start, items(bytes).map(i32::from_le_bytes), out);
                 }
                 _ => plain(dtype, bytes, out),
             }
@@ -173,7 +173,7 @@ fn plain<R: Real>(dtype: DType, bytes: &[u8], out: &mut Vec<R>) {
             bytes
                 .iter()
                 .map(|code| R::from_f32(table[usize::from(*code)])),
-        )
+        );
     };
     match dtype {
         DType::F8E4M3Fn => table(&minifloat::F8_E4M3FN),
@@ -197,21 +197,21 @@ fn plain<R: Real>(dtype: DType, bytes: &[u8], out: &mut Vec<R>) {
             out.extend(bytes.iter().map(|byte| R::from_u32(u32::from(*byte))));
         }
         DType::I8 | DType::QI8 => {
-            out.extend(bytes.iter().map(|byte| R::from_i32(i32::from(*byte as i8))))
+            out.extend(bytes.iter().map(|byte| R::from_i32(i32::from(*byte as i8))));
         }
         DType::U16 | DType::Bits16 => {
-            out.extend(items(bytes).map(|item| R::from_u32(u32::from(u16::from_le_bytes(item)))))
+            out.extend(items(bytes).map(|item| R::from_u32(u32::from(u16::from_le_bytes(item)))));
         }
         DType::I16 => {
-            out.extend(items(bytes).map(|item| R::from_i32(i32::from(i16::from_le_bytes(item)))))
+            out.extend(items(bytes).map(|item| R::from_i32(i32::from(i16::from_le_bytes(item)))));
         }
         DType::U32 => out.extend(items(bytes).map(|item| R::from_u32(u32::from_le_bytes(item)))),
         DType::I32 | DType::QI32 => {
-            out.extend(items(bytes).map(|item| R::from_i32(i32::from_le_bytes(item))))
+            out.extend(items(bytes).map(|item| R::from_i32(i32::from_le_bytes(item))));
         }
         DType::U64 => out.extend(items(bytes).map(|item| R::from_u64(u64::from_le_bytes(item)))),
         DType::I64 | DType::DateTime(_) | DType::TimeDelta(_) => {
-            out.extend(items(bytes).map(|item| R::from_i64(i64::from_le_bytes(item))))
+            out.extend(items(bytes).map(|item| R::from_i64(i64::from_le_bytes(item))));
         }
         DType::F16 | DType::C32 => halves(bytes, out),
         DType::Bf16 | DType::Bc32 => {
@@ -220,13 +220,13 @@ fn plain<R: Real>(dtype: DType, bytes: &[u8], out: &mut Vec<R>) {
             }));
         }
         DType::F32 | DType::C64 => {
-            out.extend(items(bytes).map(|item| R::from_f32(f32::from_le_bytes(item))))
+            out.extend(items(bytes).map(|item| R::from_f32(f32::from_le_bytes(item))));
         }
         DType::F64 | DType::C128 => {
-            out.extend(items(bytes).map(|item| R::from_f64(f64::from_le_bytes(item))))
+            out.extend(items(bytes).map(|item| R::from_f64(f64::from_le_bytes(item))));
         }
         DType::F80 | DType::C160 => {
-            out.extend(items(bytes).map(|item| R::from_f64(minifloat::f80_to_f64(&item))))
+            out.extend(items(bytes).map(|item| R::from_f64(minifloat::f80_to_f64(&item))));
         }
         DType::F4
         | DType::F6E2M3
@@ -273,7 +273,7 @@ fn packed<R: Real>(
     if view.contiguous().is_none() {
         let mut codes = Vec::with_capacity(count);
         for_each_index(view, start, count, |index| {
-            codes.push(view.element(index, scratch).0[0])
+            codes.push(view.element(index, scratch).0[0]);
         });
         return number(view, start, codes.into_iter(), out);
     }
@@ -304,18 +304,18 @@ fn number<R: Real>(view: &View, start: u64, codes: impl Iterator<Item = u8>, out
     }
     match view.dtype() {
         DType::F4 | DType::OnnxF4 => {
-            out.extend(codes.map(|code| R::from_f32(minifloat::F4_E2M1[usize::from(code)])))
+            out.extend(codes.map(|code| R::from_f32(minifloat::F4_E2M1[usize::from(code)])));
         }
         DType::F6E2M3 => {
-            out.extend(codes.map(|code| R::from_f32(minifloat::F6_E2M3[usize::from(code)])))
+            out.extend(codes.map(|code| R::from_f32(minifloat::F6_E2M3[usize::from(code)])));
         }
         DType::F6E3M2 => {
-            out.extend(codes.map(|code| R::from_f32(minifloat::F6_E3M2[usize::from(code)])))
+            out.extend(codes.map(|code| R::from_f32(minifloat::F6_E3M2[usize::from(code)])));
         }
         DType::OnnxI4 => out.extend(codes.map(|code| R::from_i32(signed(code, 4)))),
         DType::OnnxI2 => out.extend(codes.map(|code| R::from_i32(signed(code, 2)))),
         DType::QU4X2 | DType::QU2X4 if view.quant().is_some() => {
-            dequantize(view, start, codes.map(i32::from), out)
+            dequantize(view, start, codes.map(i32::from), out);
         }
         _ => out.extend(codes.map(|code| R::from_u32(u32::from(code)))),
     }

@@ -154,7 +154,7 @@ fn fit(items: &[Item], shape: &Shape) -> Result<Vec<Cut>, SliceError> {
             Item::Ellipsis => cuts.extend((axis..axis + rank - given).map(whole)),
             Item::Index(index) => cuts.push(Cut::Index(inside(*index, axis, shape)?)),
             Item::Range { start, stop, step } => {
-                cuts.push(range(*start, *stop, *step, shape.dims()[axis]))
+                cuts.push(range(*start, *stop, *step, shape.dims()[axis]));
             }
         }
     }

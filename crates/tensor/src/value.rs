@@ -294,7 +294,7 @@ impl Float {
             match value {
                 _ if value == 0.0 => out.push_str(if self.is_negative() { "-0.0" } else { "0.0" }),
                 _ if value.is_infinite() && infinite => {
-                    out.push_str(if value < 0.0 { "-inf" } else { "inf" })
+                    out.push_str(if value < 0.0 { "-inf" } else { "inf" });
                 }
                 _ => out.push_str("nan"),
             }

@@ -135,9 +135,9 @@ impl View {
                 // A dimension of one element takes no step, whatever its stride says (torch writes arbitrary ones).
                 let reach = i128::from(*stride) * i128::from(dim - 1);
                 if reach < 0 {
-                    low += reach
+                    low += reach;
                 } else {
-                    high += reach
+                    high += reach;
                 }
             }
             if low < 0 || high >= i128::from(held) {
@@ -789,13 +789,15 @@ fn gather_run(all: &[u8], at: i64, stride: i64, run: usize, n: usize, out: &mut 
         (1, _) => out.extend_from_slice(&all[at as usize * n..(at as usize + run) * n]),
         // The common widths as fixed-size copies, which the compiler turns into plain loads and stores.
         (_, 2) => (0..run as i64).for_each(|i| {
-            out.extend_from_slice(<&[u8; 2]>::try_from(item(at + i * stride)).expect("two bytes"))
+            out.extend_from_slice(<&[u8; 2]>::try_from(item(at + i * stride)).expect("two bytes"));
         }),
         (_, 4) => (0..run as i64).for_each(|i| {
-            out.extend_from_slice(<&[u8; 4]>::try_from(item(at + i * stride)).expect("four bytes"))
+            out.extend_from_slice(<&[u8; 4]>::try_from(item(at + i * stride)).expect("four bytes"));
         }),
         (_, 8) => (0..run as i64).for_each(|i| {
-            out.extend_from_slice(<&[u8; 8]>::try_from(item(at + i * stride)).expect("eight bytes"))
+            out.extend_from_slice(
+                <&[u8; 8]>::try_from(item(at + i * stride)).expect("eight bytes"),
+            );
         }),
         _ => (0..run as i64).for_each(|i| out.extend_from_slice(item(at + i * stride))),
     }

@@ -86,13 +86,13 @@ impl Stats {
         match self.sort {
             Sort::Order => {}
             Sort::Name => {
-                measures.sort_by(|a, b| opened.info(a.index).name.cmp(&opened.info(b.index).name))
+                measures.sort_by(|a, b| opened.info(a.index).name.cmp(&opened.info(b.index).name));
             }
             Sort::Dtype => {
-                measures.sort_by_cached_key(|measure| opened.info(measure.index).dtype.to_string())
+                measures.sort_by_cached_key(|measure| opened.info(measure.index).dtype.to_string());
             }
             column => {
-                measures.sort_by(|a, b| largest_first(column.key(&a.stats), column.key(&b.stats)))
+                measures.sort_by(|a, b| largest_first(column.key(&a.stats), column.key(&b.stats)));
             }
         }
     }

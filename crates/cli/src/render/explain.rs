@@ -56,7 +56,7 @@ pub(crate) fn text(explained: &Explained, out: &mut dyn Write) -> anyhow::Result
             "{}: {}{}",
             cause.kind,
             human::safe(&cause.text),
-            share(cause.explained.map(f64::from))
+            share(cause.explained)
         )?;
     }
     if explained.attempts.is_empty() {

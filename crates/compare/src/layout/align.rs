@@ -105,7 +105,7 @@ fn by_convention(
     let mut plans = vec![Vec::new()];
     match (convention, dims) {
         (Convention::Turned, [rows, columns]) if rows == columns && *rows > 1 => {
-            plans.push(vec![Step::Permute { order: vec![1, 0] }])
+            plans.push(vec![Step::Permute { order: vec![1, 0] }]);
         }
         // Kernels of convolutions: height, width, in, out on one side, out, in, height, width on the other.
         (Convention::Turned, [_, _, _, _]) => {

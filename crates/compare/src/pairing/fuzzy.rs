@@ -60,7 +60,7 @@ pub(super) fn pair(board: &mut Board<'_, '_>) {
     found.retain(|(reference, candidate, _)| !board.is_half(*reference, *candidate));
     found.sort_by_key(|(reference, ..)| *reference);
     found.into_iter().for_each(|(reference, candidate, score)| {
-        board.take(&[reference], &[candidate], Rule::Fuzzy, score)
+        board.take(&[reference], &[candidate], Rule::Fuzzy, score);
     });
 }
 

@@ -150,7 +150,7 @@ fn exactly_once(reference: &Side<'_>, candidate: &Side<'_>, pairing: &Pairing) {
     (0..2).for_each(|side| {
         pairing.left_out[side]
             .iter()
-            .for_each(|item| places[side][*item] += 1)
+            .for_each(|item| places[side][*item] += 1);
     });
     assert!(
         places.iter().flatten().all(|count| *count == 1),

@@ -13,7 +13,7 @@ pub(super) const FAULTS: &[Fault] = &[
         PROBS,
         &["softmax_scale"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attention.scale = 1.0
+            scene.of(plan).attention.scale = 1.0;
         })],
     ),
     Fault::diverged(
@@ -22,7 +22,7 @@ pub(super) const FAULTS: &[Fault] = &[
         PROBS,
         &["softmax_scale"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attention.scale = 1.0 / scene.spec.head_dim as f64
+            scene.of(plan).attention.scale = 1.0 / scene.spec.head_dim as f64;
         })],
     ),
     Fault::diverged(
@@ -31,7 +31,7 @@ pub(super) const FAULTS: &[Fault] = &[
         PROBS,
         &["masked"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attention.ahead = isize::MAX
+            scene.of(plan).attention.ahead = isize::MAX;
         })],
     ),
     Fault::diverged(
@@ -40,7 +40,7 @@ pub(super) const FAULTS: &[Fault] = &[
         PROBS,
         &["masked"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attention.ahead = 1
+            scene.of(plan).attention.ahead = 1;
         })],
     ),
     Fault::diverged(
@@ -49,7 +49,7 @@ pub(super) const FAULTS: &[Fault] = &[
         PROBS,
         &["masked"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attention.ahead = -1
+            scene.of(plan).attention.ahead = -1;
         })],
     ),
     Fault::diverged(
@@ -58,7 +58,7 @@ pub(super) const FAULTS: &[Fault] = &[
         PROBS,
         &["masked"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attention.window = Some(4)
+            scene.of(plan).attention.window = Some(4);
         })],
     )
     .needs(&[Need::Positions]),
@@ -68,7 +68,7 @@ pub(super) const FAULTS: &[Fault] = &[
         PROBS,
         &["function"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attention.cap = Some(2.0)
+            scene.of(plan).attention.cap = Some(2.0);
         })],
     ),
     Fault::diverged(
@@ -88,7 +88,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MIXED,
         &["localized"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attention.values = Grouping::Tiled
+            scene.of(plan).attention.values = Grouping::Tiled;
         })],
     )
     .needs(&[Need::Grouped]),
@@ -98,7 +98,7 @@ pub(super) const FAULTS: &[Fault] = &[
         PROBS,
         &["swapped"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).scores_swapped = true
+            scene.of(plan).scores_swapped = true;
         })],
     )
     .needs(&[Need::Gpt2]),
@@ -108,7 +108,7 @@ pub(super) const FAULTS: &[Fault] = &[
         PROBS,
         &["transposed"],
         &[Break::Output("attn_probs", |probs, _| {
-            *probs = probs.swap_axes(2, 3)
+            *probs = probs.swap_axes(2, 3);
         })],
     ),
     Fault::diverged(
@@ -117,7 +117,7 @@ pub(super) const FAULTS: &[Fault] = &[
         PROBS,
         &["dropout"],
         &[Break::Output("attn_probs", |probs, scene| {
-            *probs = super::transform::dropped_out(probs, 0.2, scene.spec.seed)
+            *probs = super::transform::dropped_out(probs, 0.2, scene.spec.seed);
         })],
     ),
     Fault::diverged(
@@ -136,7 +136,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MIXED,
         &["permuted", "transposed"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).heads_moved_back = false
+            scene.of(plan).heads_moved_back = false;
         })],
     )
     .needs(&[Need::Heads]),

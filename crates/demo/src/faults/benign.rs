@@ -34,7 +34,7 @@ pub(super) const FAULTS: &[Fault] = &[
         &[Break::Plan(|plan, _| {
             plan.layers
                 .iter_mut()
-                .for_each(|layer| layer.attention.block = Some(4))
+                .for_each(|layer| layer.attention.block = Some(4));
         })],
     ),
     Fault::benign(

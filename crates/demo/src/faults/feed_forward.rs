@@ -36,7 +36,7 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Stage("gate"),
         &["swapped"],
         &[Break::Weights(|weights, scene| {
-            weights.swap(scene.layer, "gate", "up")
+            weights.swap(scene.layer, "gate", "up");
         })],
     )
     .loaded("gate", &["swapped"])
@@ -47,7 +47,7 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Stage("gate"),
         &["permuted"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).gate_up_interleaved = true
+            scene.of(plan).gate_up_interleaved = true;
         })],
     )
     .needs(&[Need::Gated]),
@@ -99,7 +99,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "quick gelu, x * sigmoid(1.702 x), instead of the tanh form",
         &[Need::Gpt2],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).activation = Activation::GeluQuick
+            scene.of(plan).activation = Activation::GeluQuick;
         })],
     ),
     activation(
@@ -116,7 +116,7 @@ pub(super) const FAULTS: &[Fault] = &[
         ACT,
         &["function", "wrong_tensor"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).activation = Activation::Identity
+            scene.of(plan).activation = Activation::Identity;
         })],
     )
     .needs(&[Need::Dense]),
@@ -146,7 +146,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MLP,
         &["negated", "scale"],
         &[Break::Output("post_mlp", |out, _| {
-            *out = out.map(|value| -value)
+            *out = out.map(|value| -value);
         })],
     ),
     tokens(
@@ -165,7 +165,7 @@ pub(super) const FAULTS: &[Fault] = &[
             *out = out.select(
                 1,
                 &Random::new(scene.spec.seed, "tokens").shuffled(out.shape[1]),
-            )
+            );
         })],
     ),
     tokens(
@@ -173,7 +173,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "positions of the feed-forward's output come last first",
         &["permuted"],
         &[Break::Output("post_mlp", |out, _| {
-            *out = out.select(1, &(0..out.shape[1]).rev().collect::<Vec<_>>())
+            *out = out.select(1, &(0..out.shape[1]).rev().collect::<Vec<_>>());
         })],
     ),
     tokens(
@@ -181,7 +181,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "positions of the feed-forward's output are in the order of a ring of ranks",
         &["permuted"],
         &[Break::Output("post_mlp", |out, _| {
-            *out = out.select(1, &zigzag(out.shape[1]))
+            *out = out.select(1, &zigzag(out.shape[1]));
         })],
     ),
     tokens(
@@ -189,7 +189,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "the feed-forward is computed for the last position only, the others are zero",
         &["localized"],
         &[Break::Output("post_mlp", |out, _| {
-            (0..out.shape[1] - 1).for_each(|at| in_slice(out, 1, at, |_| 0.0))
+            (0..out.shape[1] - 1).for_each(|at| in_slice(out, 1, at, |_| 0.0));
         })],
     ),
     Fault::diverged(
@@ -224,7 +224,7 @@ pub(super) const FAULTS: &[Fault] = &[
         &[Break::Output("post_mlp", |out, _| {
             let width = out.width();
             (1..4).for_each(|token| {
-                out.values[token * width + width / 4..token * width + width / 2].fill(0.0)
+                out.values[token * width + width / 4..token * width + width / 2].fill(0.0);
             });
         })],
     )
@@ -253,7 +253,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MLP,
         &["wrong_tensor"],
         &[Break::Output("post_mlp", |out, scene| {
-            *out = scene.stage(scene.layer - 1, "post_mlp").clone()
+            *out = scene.stage(scene.layer - 1, "post_mlp").clone();
         })],
     )
     .needs(&[Need::LayerBefore]),
@@ -277,7 +277,7 @@ pub(super) const FAULTS: &[Fault] = &[
         LOGITS,
         &["shifted"],
         &[Break::Output("logits", |out, _| {
-            *out = out.select(1, &rolled(out.shape[1], 1))
+            *out = out.select(1, &rolled(out.shape[1], 1));
         })],
     )
     .needs(&[Need::Positions]),
@@ -289,7 +289,7 @@ pub(super) const FAULTS: &[Fault] = &[
             LOGITS,
             &[],
             &[Break::Output("logits", |out, _| {
-                *out = out.select(1, &[out.shape[1] - 1])
+                *out = out.select(1, &[out.shape[1] - 1]);
             })],
         )
         .needs(&[Need::Positions])

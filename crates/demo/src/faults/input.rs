@@ -45,7 +45,7 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Whole("embed"),
         &["scale"],
         &[Break::Plan(|plan, scene| {
-            plan.embed_scale = (scene.spec.hidden as f64).sqrt()
+            plan.embed_scale = (scene.spec.hidden as f64).sqrt();
         })],
     )
     .needs(&[Need::Rope]),
@@ -55,7 +55,7 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Whole("token_embed"),
         &["scale"],
         &[Break::Plan(|plan, scene| {
-            plan.embed_scale = (scene.spec.hidden as f64).sqrt()
+            plan.embed_scale = (scene.spec.hidden as f64).sqrt();
         })],
     )
     .needs(&[Need::Gpt2]),
@@ -73,7 +73,7 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Whole("embed"),
         &["missing_term", "wrong_tensor"],
         &[Break::Output("embed", |embed, scene| {
-            *embed = scene.whole("token_embed").clone()
+            *embed = scene.whole("token_embed").clone();
         })],
     )
     .needs(&[Need::Gpt2]),

@@ -28,7 +28,7 @@ pub(super) const FAULTS: &[Fault] = &[
         NORM,
         &["channel_scale"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).norm1.gain = Gain::OnePlusWeight
+            scene.of(plan).norm1.gain = Gain::OnePlusWeight;
         })],
     )
     .needs(&[Need::RmsNorm]),
@@ -38,7 +38,7 @@ pub(super) const FAULTS: &[Fault] = &[
         NORM,
         &["channel_scale"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).norm1.gain = Gain::None
+            scene.of(plan).norm1.gain = Gain::None;
         })],
     )
     .needs(&[Need::RmsNorm]),
@@ -60,7 +60,7 @@ pub(super) const FAULTS: &[Fault] = &[
         NORM,
         &["row_affine", "low_rank"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).norm1.centred = true
+            scene.of(plan).norm1.centred = true;
         })],
     )
     .needs(&[Need::RmsNorm]),
@@ -70,7 +70,7 @@ pub(super) const FAULTS: &[Fault] = &[
         NORM,
         &["row_affine", "low_rank"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).norm1.centred = false
+            scene.of(plan).norm1.centred = false;
         })],
     )
     .needs(&[Need::Gpt2]),
@@ -89,7 +89,7 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Stage("pre_mlp"),
         &[],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).norm2_reads = NormInput::LayerInput
+            scene.of(plan).norm2_reads = NormInput::LayerInput;
         })],
     ),
     Fault::diverged(

@@ -14,7 +14,7 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Stage("attn_probs"),
         ROUNDED,
         &[Break::Output("attn_probs", |out, _| {
-            *out = out.map(|value| round(DType::Bf16, value))
+            *out = out.map(|value| round(DType::Bf16, value));
         })],
     )
     .needs(&[Need::Wide]),
@@ -24,7 +24,7 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Stage("post_attn_pre_resid"),
         ROUNDED,
         &[Break::Output("post_attn_pre_resid", |out, _| {
-            *out = out.map(|value| round(DType::Bf16, value))
+            *out = out.map(|value| round(DType::Bf16, value));
         })],
     )
     .needs(&[Need::Wide]),
@@ -34,7 +34,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MLP,
         ROUNDED,
         &[Break::Output("post_mlp", |out, _| {
-            *out = out.map(|value| round(DType::F16, value))
+            *out = out.map(|value| round(DType::F16, value));
         })],
     )
     .needs(&[Need::Wide]),
@@ -44,7 +44,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MLP,
         ROUNDED,
         &[Break::Output("post_mlp", |out, _| {
-            *out = out.map(|value| round(DType::F8E4M3Fn, value))
+            *out = out.map(|value| round(DType::F8E4M3Fn, value));
         })],
     ),
     Fault::diverged(
@@ -53,7 +53,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MLP,
         ROUNDED,
         &[Break::Output("post_mlp", |out, _| {
-            *out = out.map(|value| round(DType::F8E5M2, value))
+            *out = out.map(|value| round(DType::F8E5M2, value));
         })],
     ),
     Fault::diverged(
@@ -62,7 +62,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MLP,
         &["quantized"],
         &[Break::Output("post_mlp", |out, _| {
-            *out = quantized(out, out.width(), 127.0)
+            *out = quantized(out, out.width(), 127.0);
         })],
     )
     .needs(&[Need::Wide]),
@@ -72,7 +72,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MLP,
         &["quantized"],
         &[Break::Output("post_mlp", |out, _| {
-            *out = quantized(out, 16, 7.0)
+            *out = quantized(out, 16, 7.0);
         })],
     ),
     Fault::diverged(
@@ -81,7 +81,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MLP,
         &["clipped"],
         &[Break::Output("post_mlp", |out, _| {
-            *out = out.map(|value| value.clamp(-0.75, 0.75))
+            *out = out.map(|value| value.clamp(-0.75, 0.75));
         })],
     ),
     Fault::diverged(
@@ -90,7 +90,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MLP,
         &["clipped"],
         &[Break::Output("post_mlp", |out, _| {
-            *out = out.map(|value| value.clamp(-448.0, 448.0))
+            *out = out.map(|value| value.clamp(-448.0, 448.0));
         })],
     )
     .scene(|spec, layer| spec.outlier = Some((layer, 1000.0))),
@@ -100,7 +100,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MLP,
         &["clipped"],
         &[Break::Output("post_mlp", |out, _| {
-            *out = out.map(|value| value.clamp(-65504.0, 65504.0))
+            *out = out.map(|value| value.clamp(-65504.0, 65504.0));
         })],
     )
     .needs(&[Need::Range])

@@ -60,7 +60,7 @@ pub(super) const FAULTS: &[Fault] = &[
         OUT,
         &[],
         &[Break::Weights(|weights, scene| {
-            weights.change(scene.layer, "o", |weight| weight.swap_axes(0, 1))
+            weights.change(scene.layer, "o", |weight| weight.swap_axes(0, 1));
         })],
     )
     .loaded("o", &["transposed"])
@@ -72,7 +72,7 @@ pub(super) const FAULTS: &[Fault] = &[
         OUT,
         &[],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).o.transposed = true
+            scene.of(plan).o.transposed = true;
         })],
     )
     .needs(&[Need::Square]),
@@ -82,7 +82,7 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Stage("query"),
         &["permuted", "wrong_tensor", "swapped", "localized"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).packing = Packing::HeadByHead
+            scene.of(plan).packing = Packing::HeadByHead;
         })],
     )
     .needs(&[Need::Gpt2, Need::Heads]),
@@ -92,7 +92,7 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Stage("query"),
         &["swapped"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).packing = Packing::Blocks([1, 0, 2])
+            scene.of(plan).packing = Packing::Blocks([1, 0, 2]);
         })],
     )
     .needs(&[Need::Gpt2]),
@@ -102,7 +102,7 @@ pub(super) const FAULTS: &[Fault] = &[
         Place::Stage("key"),
         &["swapped"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).packing = Packing::Blocks([0, 2, 1])
+            scene.of(plan).packing = Packing::Blocks([0, 2, 1]);
         })],
     )
     .needs(&[Need::Gpt2]),
@@ -182,7 +182,7 @@ pub(super) const FAULTS: &[Fault] = &[
         OUT,
         &["dropout"],
         &[Break::Output("post_attn_pre_resid", |out, scene| {
-            *out = super::transform::dropped_out(out, 0.1, scene.spec.seed)
+            *out = super::transform::dropped_out(out, 0.1, scene.spec.seed);
         })],
     ),
     // One rank's part of a sum is a tensor like any other.
@@ -192,7 +192,7 @@ pub(super) const FAULTS: &[Fault] = &[
         OUT,
         &[],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).o.part = Some((0, 2))
+            scene.of(plan).o.part = Some((0, 2));
         })],
     ),
     Fault::diverged(
@@ -241,7 +241,7 @@ pub(super) const FAULTS: &[Fault] = &[
         OUT,
         &[],
         &[Break::Weights(|weights, scene| {
-            weights.change(scene.layer, "o", |weight| quantized(weight, 32, 127.0))
+            weights.change(scene.layer, "o", |weight| quantized(weight, 32, 127.0));
         })],
     )
     .loaded("o", &["quantized"])
@@ -252,7 +252,7 @@ pub(super) const FAULTS: &[Fault] = &[
         OUT,
         &[],
         &[Break::Weights(|weights, scene| {
-            weights.change(scene.layer, "o", |weight| quantized(weight, 16, 7.0))
+            weights.change(scene.layer, "o", |weight| quantized(weight, 16, 7.0));
         })],
     )
     .loaded("o", &["quantized"]),

@@ -13,7 +13,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MID,
         &["missing_term", "wrong_tensor"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attn_join.stream = 0.0
+            scene.of(plan).attn_join.stream = 0.0;
         })],
     ),
     Fault::diverged(
@@ -22,7 +22,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MID,
         &["extra_term"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attn_join.stream = 2.0
+            scene.of(plan).attn_join.stream = 2.0;
         })],
     ),
     Fault::diverged(
@@ -31,7 +31,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MID,
         &["extra_term"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attn_join.branch = 2.0
+            scene.of(plan).attn_join.branch = 2.0;
         })],
     ),
     Fault::diverged(
@@ -40,7 +40,7 @@ pub(super) const FAULTS: &[Fault] = &[
         MID,
         &["missing_term", "wrong_tensor"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).attn_join.branch = 0.0
+            scene.of(plan).attn_join.branch = 0.0;
         })],
     ),
     Fault::diverged(
@@ -62,7 +62,7 @@ pub(super) const FAULTS: &[Fault] = &[
         OUT,
         &["missing_term", "wrong_tensor"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).mlp_join.branch = 0.0
+            scene.of(plan).mlp_join.branch = 0.0;
         })],
     ),
     Fault::diverged(
@@ -71,7 +71,7 @@ pub(super) const FAULTS: &[Fault] = &[
         OUT,
         &["missing_term", "wrong_tensor"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).mlp_join.stream = 0.0
+            scene.of(plan).mlp_join.stream = 0.0;
         })],
     ),
     Fault::diverged(
@@ -80,7 +80,7 @@ pub(super) const FAULTS: &[Fault] = &[
         OUT,
         &["missing_term", "extra_term"],
         &[Break::Plan(|plan, scene| {
-            scene.of(plan).mlp_join.branch = -1.0
+            scene.of(plan).mlp_join.branch = -1.0;
         })],
     ),
 ];

@@ -35,7 +35,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "rope_factor",
         "positions are divided by four",
         &[Break::Plan(|plan, scene| {
-            both(plan, scene.layer, |rope| rope.factor = 4.0)
+            both(plan, scene.layer, |rope| rope.factor = 4.0);
         })],
     ),
     rope(
@@ -49,7 +49,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "rope_negated",
         "positions turn the other way",
         &[Break::Plan(|plan, scene| {
-            both(plan, scene.layer, |rope| rope.sign = -1.0)
+            both(plan, scene.layer, |rope| rope.sign = -1.0);
         })],
     ),
     rope(
@@ -69,7 +69,7 @@ pub(super) const FAULTS: &[Fault] = &[
         QUERY,
         &["rotated", "wrong_tensor"],
         &[Break::Plan(|plan, scene| {
-            (scene.of(plan).rope_q, scene.of(plan).rope_k) = (None, None)
+            (scene.of(plan).rope_q, scene.of(plan).rope_k) = (None, None);
         })],
     )
     .needs(&[Need::Rope]),
@@ -88,8 +88,8 @@ pub(super) const FAULTS: &[Fault] = &[
         &["rotated", "localized"],
         &[Break::Plan(|plan, scene| {
             both(plan, scene.layer, |rope| {
-                rope.turned = 0..rope.turned.end / 4 * 2
-            })
+                rope.turned = 0..rope.turned.end / 4 * 2;
+            });
         })],
     )
     .needs(&[Need::Rope]),
@@ -99,7 +99,7 @@ pub(super) const FAULTS: &[Fault] = &[
         KEY,
         &["shifted"],
         &[Break::Output("key_final", |keys, _| {
-            *keys = keys.select(2, &super::transform::rolled(keys.shape[2], 1))
+            *keys = keys.select(2, &super::transform::rolled(keys.shape[2], 1));
         })],
     )
     .needs(&[Need::Rope]),

@@ -324,7 +324,7 @@ mod tests {
         let swapped = |ids: &mut Vec<f64>| {
             [5, 9, 12]
                 .into_iter()
-                .for_each(|row| ids.swap(2 * row, 2 * row + 1))
+                .for_each(|row| ids.swap(2 * row, 2 * row + 1));
         };
         let mut run = run(|_, ids| swapped(ids));
         let weights = normal(40, 3);

@@ -201,7 +201,7 @@ fn a_factor_each(
 ) -> Option<Explanation> {
     let mut predicted = case.reference.to_vec();
     groups.visit(|flat, group| {
-        predicted[flat] = fitted[group][0] * predicted[flat] + fitted[group][1]
+        predicted[flat] = fitted[group][0] * predicted[flat] + fitted[group][1];
     });
     let numbers = |which: usize| {
         let of = fitted.iter().map(|fit| fit[which]);

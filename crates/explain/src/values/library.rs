@@ -144,9 +144,9 @@ pub(super) fn cap(x: f64, y: f64) -> Option<f64> {
     for _ in 0..80 {
         let middle = 0.5 * (low + high);
         if softcap(x, middle) < y {
-            low = middle
+            low = middle;
         } else {
-            high = middle
+            high = middle;
         }
     }
     Some(0.5 * (low + high))

@@ -323,7 +323,7 @@ fn all_differ(case: &Case<'_>, places: &[Place], bad: &[bool]) -> bool {
         case.reference[flat].abs().max(case.candidate[flat].abs()) <= near.allowed(0.0)
     };
     groups.visit(|flat, group| {
-        differing[group] += usize::from(bad[flat] || (groups.size == 1 && silent(flat)))
+        differing[group] += usize::from(bad[flat] || (groups.size == 1 && silent(flat)));
     });
     let inside = |group: &usize| {
         let index = nonfinite::index(dims, groups.start(*group));

@@ -70,7 +70,7 @@ impl Hypothesis for NonFinite {
                 (true, true) => differing += usize::from(!near.accepts(*r, *c)),
                 (false, false) => {
                     differing +=
-                        usize::from(r.is_nan() != c.is_nan() || (r.is_infinite() && r != c))
+                        usize::from(r.is_nan() != c.is_nan() || (r.is_infinite() && r != c));
                 }
             }
         }

@@ -127,7 +127,7 @@ fn walk(module: &Value, found: &mut dyn FnMut(String, &Value)) {
 fn walk_value(name: &str, value: &Value, found: &mut dyn FnMut(String, &Value)) {
     match value {
         Value::Object(map) if map.contains_key("shape") && map.contains_key("dtype") => {
-            found(name.to_owned(), value)
+            found(name.to_owned(), value);
         }
         Value::Object(map) => map
             .iter()

@@ -197,7 +197,7 @@ impl Walk {
                 }
             }
             Ok(real) if real.is_dir() => {
-                self.odd(format!("the link `{path}` to a folder is not followed"))
+                self.odd(format!("the link `{path}` to a folder is not followed"));
             }
             Ok(_) => self.members.push(Member {
                 path,

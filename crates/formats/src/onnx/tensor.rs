@@ -63,7 +63,7 @@ impl Tensor {
                 (2, Wire::Number(kind)) => tensor.kind = kind,
                 (3, _) => tensor.segmented = true,
                 (8, Wire::Bytes(range)) => {
-                    name = String::from_utf8_lossy(&bytes[range]).into_owned()
+                    name = String::from_utf8_lossy(&bytes[range]).into_owned();
                 }
                 (9, Wire::Bytes(range)) => tensor.raw = Some(range),
                 (14, Wire::Number(location)) => tensor.external = location == 1,
@@ -306,7 +306,7 @@ impl TypedField {
         for wire in self.runs(bytes, 0..bytes.len()) {
             match (wire?, self.width_on_wire) {
                 (Wire::Fixed(range), _) | (Wire::Bytes(range), Some(_)) => {
-                    out.write_all(&bytes[range]).map_err(io)?
+                    out.write_all(&bytes[range]).map_err(io)?;
                 }
                 (Wire::Number(value), _) => out
                     .write_all(&value.to_le_bytes()[..self.width])

@@ -482,7 +482,7 @@ fn absorb(contents: &mut Contents, name: &str, inner: Contents) {
         contents.skipped.push(twinscope_tensor::Skipped {
             name: under(skipped.name),
             ..skipped
-        })
+        });
     });
     inner
         .findings

@@ -487,10 +487,10 @@ impl Rebuilder<'_> {
             for tensor in &mut tensors {
                 match class {
                     "torch.nn.parameter.Parameter" => {
-                        drop(tensor.meta.insert("param".into(), true.into()))
+                        drop(tensor.meta.insert("param".into(), true.into()));
                     }
                     "torch.nn.parameter.Buffer" => {
-                        drop(tensor.meta.insert("buffer".into(), true.into()))
+                        drop(tensor.meta.insert("buffer".into(), true.into()));
                     }
                     _ if !plain => drop(tensor.meta.insert("class".into(), class.into())),
                     _ => {}

@@ -389,7 +389,7 @@ impl Walk<'_> {
                     .unwrap_or_default();
                 match arguments.get(2) {
                     Some(own) if base.ends_with(".dict") => {
-                        all.extend(self.unique(self.pairs_in(*own)))
+                        all.extend(self.unique(self.pairs_in(*own)));
                     }
                     Some(own) => all.extend(indexed(
                         self.graph.sequence(*own).unwrap_or_default().into_owned(),

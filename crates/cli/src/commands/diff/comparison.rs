@@ -163,7 +163,7 @@ impl Comparison {
                 known
                     .get()
                     .into_iter()
-                    .for_each(|begun| bar.draw(&begun.job.progress()))
+                    .for_each(|begun| bar.draw(&begun.job.progress()));
             },
             || known.get().into_iter().for_each(|begun| begun.job.stop()),
         );

@@ -130,7 +130,7 @@ impl Diff {
         let saved = self.save_files(&compared);
         match self.csv.as_deref() {
             Some(path) if path == Path::new("-") => {
-                out.write_all(report_csv(&compared.report).as_bytes())?
+                out.write_all(report_csv(&compared.report).as_bytes())?;
             }
             _ => compared.write(&self.rows(compared.alone), opening.json, out)?,
         }

@@ -91,7 +91,7 @@ fn said(pair: &Pair, before: &str, paint: Paint, out: &mut dyn Write) -> anyhow:
     let line = format!(
         "{before}{}{}",
         human::safe(&cause.text),
-        share(cause.explained.map(f64::from))
+        share(cause.explained)
     );
     let colour = if cause.kind == CauseKind::Unknown {
         Colour::Doubtful

@@ -417,13 +417,13 @@ impl Machine {
                 self.stack.push(top);
             }
             b'N' | 0x88 | 0x89 | b'K' | b'M' | b'J' | b'I' | b'L' | 0x8a | 0x8b | b'F' | b'G' => {
-                self.scalar(op)?
+                self.scalar(op)?;
             }
             b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => {
-                self.string(op)?
+                self.string(op)?;
             }
             b')' | b't' | 0x85 | 0x86 | 0x87 | b']' | b'l' | b'}' | b'd' | 0x8f | 0x91 => {
-                self.container(op)?
+                self.container(op)?;
             }
             b'a' | b'e' | 0x90 | b's' | b'u' | b'b' => self.fill(op)?,
             b'c' | 0x93 | b'R' | 0x81 | 0x92 | b'i' | b'o' | b'Q' | b'P' => self.object(op)?,
