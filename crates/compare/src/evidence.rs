@@ -1,6 +1,6 @@
 //! What the causes found out about each pair: the types that `explain` fills in and the judge reads. No logic, no verdict.
 
-use crate::{noise::Measures, plan::Plan, report::PairReport, side::Side};
+use crate::{judged::JudgedPair, noise::Measures, plan::Plan, side::Side};
 use twinscope_report::{Cause, CauseKind};
 
 /// What is known of one pair beyond its own numbers. The default is that nothing is.
@@ -73,7 +73,7 @@ pub trait Explain: Sync {
         plan: &'a Plan,
         reference: &'a Side<'a>,
         candidate: &'a Side<'a>,
-        pairs: &[PairReport],
+        pairs: &[JudgedPair],
     ) -> Box<dyn Investigation + 'a>;
 }
 

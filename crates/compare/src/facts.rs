@@ -2,12 +2,12 @@
 //! on how the work was split.
 
 use crate::{
+    judged::{Finding, Judged, JudgedPair, Leftover, Skipped, Unmeasured},
     missing,
     noise::{Measures, angle, averaged},
     pairing,
     plan::Plan,
     precision,
-    report::{Finding, Leftover, PairReport, Report, Skipped, Unmeasured},
     settings::Settings,
     side::Side,
     verdict::{Facts, Judge, Judgement},
@@ -24,12 +24,12 @@ pub fn gather(
     candidate: &Side<'_>,
     settings: &Settings,
     floors: Option<&HashMap<usize, Measures>>,
-) -> Report {
+) -> Judged {
     let Plan {
         pairing: plan,
         alone,
     } = plan;
-    let mut report = Report {
+    let mut report = Judged {
         reference: reference.source().listing().source.clone(),
         candidate: candidate.source().listing().source.clone(),
         partial: false,
@@ -104,7 +104,7 @@ pub fn gather(
                 .unwrap_or(0)
                 .min(LONGEST_SUM),
         );
-        let mut judged = PairReport {
+        let mut judged = JudgedPair {
             name: whole_name(&left),
             reference: left,
             candidate: right,

@@ -6,11 +6,11 @@
 use crate::{
     evidence::Explain,
     facts,
+    judged::Judged,
     noise::Measures,
     pairing::PairError,
     plan::{self, Plan},
     plan_alone,
-    report::Report,
     settings::Settings,
     side::Side,
     upstream::{self, Level},
@@ -117,7 +117,7 @@ pub struct Job {
     bytes: AtomicU64,
     planned: OnceLock<Planned>,
     floors: OnceLock<HashMap<usize, Measures>>,
-    report: OnceLock<Report>,
+    judged: OnceLock<Judged>,
 }
 
 impl Watch for Job {
@@ -141,7 +141,7 @@ impl Job {
             bytes: AtomicU64::new(0),
             planned: OnceLock::new(),
             floors: OnceLock::new(),
-            report: OnceLock::new(),
+            judged: OnceLock::new(),
         }
     }
 
@@ -213,13 +213,13 @@ impl Job {
         )
     }
 
-    /// The finished report.
-    pub fn report(&self) -> Option<&Report> {
-        self.report.get()
+    /// The finished comparison.
+    pub fn judged(&self) -> Option<&Judged> {
+        self.judged.get()
     }
 
-    pub fn into_report(self) -> Option<Report> {
-        self.report.into_inner()
+    pub fn into_judged(self) -> Option<Judged> {
+        self.judged.into_inner()
     }
 
     /// Does everything: plan, work, explain, judge. Stopped early, the report is what was known by then, and partial.
@@ -254,12 +254,12 @@ impl Job {
                 report.partial = true;
             }
         }
-        let _ = self.report.set(report);
+        let _ = self.judged.set(report);
         Ok(())
     }
 
     /// What is known by now, judged by size alone; `None` before the plan is made.
-    pub fn so_far(&self, sources: &Sources<'_>) -> Option<Report> {
+    pub fn so_far(&self, sources: &Sources<'_>) -> Option<Judged> {
         // Never refuses to read: nothing is read.
         let [reference, candidate] = [Side::new(sources.reference), Side::new(sources.other())];
         let planned = self.planned.get()?;
@@ -274,7 +274,7 @@ impl Job {
         reference: &Side<'_>,
         candidate: &Side<'_>,
         needs_floors: bool,
-    ) -> Report {
+    ) -> Judged {
         let parts = work::taken(&planned.parts);
         let floors = self.floors.get();
         let mut report = facts::gather(
@@ -382,7 +382,7 @@ impl Job {
 const MOST_EXPLAINED: usize = 16;
 
 /// Pairs of one source do not follow from each other, and of a partial report too little is known.
-fn wants_causes(plan: &Plan, report: &Report, settings: &Settings) -> bool {
+fn wants_causes(plan: &Plan, report: &Judged, settings: &Settings) -> bool {
     settings.causes && !plan.alone && !report.partial
 }
 
@@ -392,7 +392,7 @@ fn judge_with(
     plan: &Plan,
     reference: &Side<'_>,
     candidate: &Side<'_>,
-    report: &mut Report,
+    report: &mut Judged,
 ) {
     let investigation = explain.investigate(plan, reference, candidate, &report.pairs);
     let evidence = investigation.evidence();
@@ -418,7 +418,7 @@ pub fn merge(
     sources: &Sources<'_>,
     settings: &Settings,
     explain: Option<&dyn Explain>,
-) -> Report {
+) -> Judged {
     let [reference, candidate] = [Side::new(sources.reference), Side::new(sources.other())];
     let mut report = facts::gather(plan, parts, &reference, &candidate, settings, None);
     if let Some(explain) = explain.filter(|_| wants_causes(plan, &report, settings)) {
@@ -432,18 +432,18 @@ pub fn compare(
     sources: &Sources<'_>,
     settings: &Settings,
     explain: Option<&dyn Explain>,
-) -> Result<Report, PairError> {
+) -> Result<Judged, PairError> {
     let job = Job::new(settings.clone());
     job.run(sources, explain)?;
     // Nobody else holds it, so nobody stopped it.
-    Ok(job.into_report().unwrap_or_default())
+    Ok(job.into_judged().unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        report::{Overall, Unmeasured},
+        judged::{Overall, Unmeasured},
         verdict::Verdict,
     };
     use std::sync::atomic::AtomicUsize;
@@ -497,7 +497,7 @@ mod tests {
     }
 
     /// A source against itself, with someone to watch the work.
-    fn watched(source: &Source, watch: &dyn Watch) -> Report {
+    fn watched(source: &Source, watch: &dyn Watch) -> Judged {
         let side = Side::new(source);
         let settings = Settings::default();
         let plan = plan::plan(&side, &side, &settings).unwrap();
@@ -506,7 +506,7 @@ mod tests {
         facts::gather(&plan, work::taken(&parts), &side, &side, &settings, None)
     }
 
-    fn compared(source: &Source) -> Report {
+    fn compared(source: &Source) -> Judged {
         compare(&Sources::two(source, source), &Settings::default(), None).unwrap()
     }
 
@@ -547,7 +547,7 @@ mod tests {
             reads_left: AtomicUsize::new(0),
         };
         job.run(&Sources::two(&left, &stopping), None).unwrap();
-        assert!(job.is_stopped() && job.plan().is_none() && job.report().is_none());
+        assert!(job.is_stopped() && job.plan().is_none() && job.judged().is_none());
         assert!(job.so_far(&Sources::two(&left, &stopping)).is_none());
     }
 
@@ -562,11 +562,11 @@ mod tests {
             reads_left: AtomicUsize::new(0),
         };
         job.run(&Sources::two(&left, &stopping), None).unwrap();
-        let report = job.report().unwrap();
+        let report = job.judged().unwrap();
         assert!(report.partial);
         assert_eq!(report.pairs.len(), 3);
         let unread =
-            |pair: &&crate::report::PairReport| pair.unmeasured == Some(Unmeasured::Unreadable);
+            |pair: &&crate::judged::JudgedPair| pair.unmeasured == Some(Unmeasured::Unreadable);
         assert_eq!(
             report.pairs.iter().filter(unread).count(),
             0,
@@ -583,7 +583,7 @@ mod tests {
                 _: &'a Plan,
                 _: &'a Side<'a>,
                 _: &'a Side<'a>,
-                pairs: &[crate::report::PairReport],
+                pairs: &[crate::judged::JudgedPair],
             ) -> Box<dyn crate::evidence::Investigation + 'a> {
                 self.0.stop();
                 Box::new(Nothing(vec![Default::default(); pairs.len()]))
@@ -603,7 +603,7 @@ mod tests {
         let job = Job::new(Settings::default());
         job.run(&Sources::two(&source, &source), Some(&Stops(&job)))
             .unwrap();
-        let report = job.report().unwrap();
+        let report = job.judged().unwrap();
         assert!(report.partial);
         assert_eq!(
             report.pairs[0].verdict(),
@@ -793,7 +793,7 @@ mod tests {
             let job = Job::new(Settings::default()).exact(exact);
             job.run(&Sources::alone(&source), None).unwrap();
             let missing = job.unlisted();
-            let report = job.into_report().unwrap();
+            let report = job.into_judged().unwrap();
             let count = |why| {
                 report
                     .pairs

@@ -5,9 +5,9 @@
 //! more than that slice, so it is no more than said.
 
 use crate::{
+    judged::{Finding, JudgedPair, Unmeasured},
     layout::{CutReason, Step, Which},
     pairing::{Pair, names_rank, rank_of},
-    report::{Finding, PairReport, Unmeasured},
     side::Side,
 };
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ const PART_COMPARED: &str = "part_compared";
 /// What each side lacks, by the pairs that show it.
 pub(crate) fn findings(
     pairs: &[Pair],
-    judged: &[PairReport],
+    judged: &[JudgedPair],
     sides: [&Side<'_>; 2],
 ) -> Vec<Finding> {
     let mut findings = missing_ranks(pairs, judged, sides);
@@ -38,8 +38,8 @@ pub(crate) fn findings(
 }
 
 /// The tensors of a side of which a slice was compared; padding is not one.
-fn slices(judged: &[PairReport], (which, name): (Which, &'static str)) -> Option<Finding> {
-    let kept = |pair: &PairReport| {
+fn slices(judged: &[JudgedPair], (which, name): (Which, &'static str)) -> Option<Finding> {
+    let kept = |pair: &JudgedPair| {
         let cut = |step: &Step| match step {
             Step::Cut {
                 side,
@@ -71,7 +71,7 @@ fn slices(judged: &[PairReport], (which, name): (Which, &'static str)) -> Option
     })
 }
 
-fn missing_ranks(pairs: &[Pair], judged: &[PairReport], sides: [&Side<'_>; 2]) -> Vec<Finding> {
+fn missing_ranks(pairs: &[Pair], judged: &[JudgedPair], sides: [&Side<'_>; 2]) -> Vec<Finding> {
     let of_side = |(which, name): (Which, &'static str)| {
         let mut there = BTreeSet::new();
         let mut short = Vec::new();
@@ -122,7 +122,7 @@ fn tensors(count: usize) -> String {
 /// The ranks that are there of a pair's shards on this side, when others must be missing.
 fn lacking(
     pair: &Pair,
-    judged: &PairReport,
+    judged: &JudgedPair,
     sides: [&Side<'_>; 2],
     which: Which,
 ) -> Option<Vec<u64>> {

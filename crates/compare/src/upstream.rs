@@ -1,6 +1,6 @@
 //! What a pair may have been given by those before it, in numbers: how large the errors upstream are, and what an op can make of them.
 
-use crate::{noise::Measures, report::PairReport, verdict::Verdict};
+use crate::{judged::JudgedPair, noise::Measures, verdict::Verdict};
 use std::ops::Range;
 
 /// One pair, as those behind it see it.
@@ -15,7 +15,7 @@ pub struct Level {
 }
 
 impl Level {
-    pub fn of(pair: &PairReport) -> Self {
+    pub fn of(pair: &JudgedPair) -> Self {
         Self {
             measures: pair.measures,
             noise: pair.noise,

@@ -3,7 +3,7 @@
 //! `make scores` prints the misses and the shares.
 
 use std::collections::HashMap;
-use twinscope_compare::{Overall, Report, Settings, Sources, Verdict, report::PairReport};
+use twinscope_compare::{Judged, Overall, Settings, Sources, Verdict, judged::JudgedPair};
 use twinscope_demo::{FAULTS, Fault, Model, Outcome, Record, Run, Spec, run};
 use twinscope_explain::compare;
 use twinscope_tensor::DType;
@@ -74,7 +74,7 @@ struct Score {
     asked_cause: bool,
 }
 
-fn score(case: &Case, report: &Report) -> Score {
+fn score(case: &Case, report: &Judged) -> Score {
     let first = case.fault.first(&case.spec, case.layer);
     let pair = report.pairs.iter().find(|pair| pair.name == first);
     let kinds = case.fault.kinds(&case.spec);
@@ -110,9 +110,9 @@ fn score(case: &Case, report: &Report) -> Score {
 /// What is wrong about the place, in words.
 fn wrong_place(
     case: &Case,
-    report: &Report,
+    report: &Judged,
     first: &str,
-    pair: Option<&PairReport>,
+    pair: Option<&JudgedPair>,
 ) -> Option<String> {
     let found = report
         .first_divergence()

@@ -14,8 +14,8 @@ use std::{
 };
 use twinscope_compare::{
     evidence::{Investigation, MadeBy, PairEvidence, ProvenCause},
+    judged::JudgedPair,
     noise::{Measures, unit_roundoff},
-    report::PairReport,
     upstream::{self, Level},
     verdict::{self, Origin, Verdict},
 };
@@ -53,7 +53,7 @@ struct Examined {
 }
 
 impl<'a> Investigating<'a> {
-    pub(super) fn new(scene: Scene<'a>, pairs: &[PairReport]) -> Self {
+    pub(super) fn new(scene: Scene<'a>, pairs: &[JudgedPair]) -> Self {
         let mut flows = flow::every(&scene);
         let unreduced = reduced::find(&scene, pairs, &mut flows);
         let mut investigating = Self {
@@ -73,7 +73,7 @@ impl<'a> Investigating<'a> {
     }
 
     /// What is known of one pair; those before it are known already.
-    fn look(&self, pairs: &[PairReport], at: usize, budget: &mut usize) -> PairEvidence {
+    fn look(&self, pairs: &[JudgedPair], at: usize, budget: &mut usize) -> PairEvidence {
         let entry = &self.scene.entries()[at];
         let mut evidence = PairEvidence {
             recorded_inputs: entry.inputs.clone(),
@@ -106,7 +106,7 @@ impl<'a> Investigating<'a> {
         evidence
     }
 
-    fn made_by(&self, pairs: &[PairReport], at: usize, flow: &Flow) -> MadeBy {
+    fn made_by(&self, pairs: &[JudgedPair], at: usize, flow: &Flow) -> MadeBy {
         let is_nonfinite = |at: usize| {
             let totals = pairs[at].totals.as_ref();
             totals.is_some_and(|totals| totals.nonfinite_differing > 0)
@@ -124,7 +124,7 @@ impl<'a> Investigating<'a> {
     /// Of a pair that diverged and whose op is not known, what tells a fault of its own from what it inherited.
     fn look_behind(
         &self,
-        pairs: &[PairReport],
+        pairs: &[JudgedPair],
         at: usize,
         budget: &mut usize,
         evidence: &mut PairEvidence,

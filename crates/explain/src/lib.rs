@@ -33,10 +33,10 @@ use twinscope_compare::{
     Settings, Side, Sources,
     evidence::{Explain, Investigation},
     job,
+    judged::{Cause, Judged, JudgedPair},
     noise::Measures,
     pairing::PairError,
     plan::Plan,
-    report::{Cause, PairReport, Report},
 };
 use twinscope_report::{CauseKind, Details, Extras, Facts, Then, facts, formula::text};
 
@@ -299,7 +299,7 @@ impl Explain for Causes {
         plan: &'a Plan,
         reference: &'a Side<'a>,
         candidate: &'a Side<'a>,
-        pairs: &[PairReport],
+        pairs: &[JudgedPair],
     ) -> Box<dyn Investigation + 'a> {
         let scene = Scene::new(plan, reference, candidate, pairs);
         Box::new(Investigating::new(scene, pairs))
@@ -307,7 +307,7 @@ impl Explain for Causes {
 }
 
 /// Compares two sources in this process, causes included.
-pub fn compare(sources: &Sources<'_>, settings: &Settings) -> Result<Report, PairError> {
+pub fn compare(sources: &Sources<'_>, settings: &Settings) -> Result<Judged, PairError> {
     job::compare(sources, settings, Some(&Causes))
 }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use std::{collections::HashMap, sync::Arc};
 use twinscope_compare::{
-    report::{Cause, PairReport},
+    judged::{Cause, JudgedPair},
     verdict::Verdict,
 };
 use twinscope_report::{CauseKind, facts::PartialSum};
@@ -21,7 +21,7 @@ use twinscope_tensor::Side;
 /// part.
 pub(super) fn find(
     scene: &Scene<'_>,
-    pairs: &[PairReport],
+    pairs: &[JudgedPair],
     flows: &mut [Option<Flow>],
 ) -> HashMap<usize, Cause> {
     let mut unreduced = HashMap::new();
@@ -57,7 +57,7 @@ pub(super) fn again(scene: &Scene<'_>) {
 /// The pair that was computed from one rank's part, if there is one; its flow is then that from the part.
 fn never_added(
     scene: &Scene<'_>,
-    pairs: &[PairReport],
+    pairs: &[JudgedPair],
     flows: &mut [Option<Flow>],
     at: usize,
     ranks: &[Vec<f64>],

@@ -14,10 +14,10 @@ use std::{
     },
 };
 use twinscope_compare::{
+    judged::JudgedPair,
     layout::{self, Which},
     noise::Measures,
     plan::Plan,
-    report::PairReport,
     side::{Item, Side},
     upstream::{self, Level},
     verdict::{Origin, Verdict},
@@ -245,14 +245,14 @@ impl<'a> Scene<'a> {
         plan: &'a Plan,
         reference: &'a Side<'a>,
         candidate: &'a Side<'a>,
-        pairs: &[PairReport],
+        pairs: &[JudgedPair],
     ) -> Self {
         let steps: Vec<_> = pairs
             .iter()
             .map(|pair| pair.layout.as_ref().map(|layout| layout.steps.clone()))
             .collect();
-        let each = |pair: &PairReport| pair.dtypes[0].values_per_element();
-        let dims = |pair: &PairReport| -> Option<Vec<usize>> {
+        let each = |pair: &JudgedPair| pair.dtypes[0].values_per_element();
+        let dims = |pair: &JudgedPair| -> Option<Vec<usize>> {
             let dims = pair.shape.as_ref()?.dims().iter().map(|dim| *dim as usize);
             Some(dims.chain((each(pair) > 1).then(|| each(pair))).collect())
         };

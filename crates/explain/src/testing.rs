@@ -2,7 +2,7 @@
 
 use super::{Case, Examination, Scene, examine};
 use twinscope_compare::{
-    Sources, facts, plan, report::Report, settings::Settings, side::Side, work,
+    Sources, facts, judged::Judged, plan, settings::Settings, side::Side, work,
 };
 use twinscope_report::CauseKind;
 use twinscope_tensor::{DType, Listing, ReadError, Shape, TensorInfo, TensorSource, View};
@@ -80,7 +80,7 @@ fn encoded(dtype: DType, value: f64) -> Vec<u8> {
 }
 
 /// What the hypotheses say of the tensor `name` of two f32 runs, and the report on both.
-pub(crate) fn examine_in(run: &[Recorded], name: &str) -> (Examination, Report) {
+pub(crate) fn examine_in(run: &[Recorded], name: &str) -> (Examination, Judged) {
     examine_as(DType::F32, run, name)
 }
 
@@ -90,11 +90,11 @@ pub(crate) fn examine_bf16(run: &[Recorded], name: &str) -> Examination {
 }
 
 /// The same of two runs in one of f32, bf16 and i64.
-pub(crate) fn examine_as(dtype: DType, run: &[Recorded], name: &str) -> (Examination, Report) {
+pub(crate) fn examine_as(dtype: DType, run: &[Recorded], name: &str) -> (Examination, Judged) {
     examine_mixed([dtype; 2], run, name)
 }
 
-fn examine_mixed(dtypes: [DType; 2], run: &[Recorded], name: &str) -> (Examination, Report) {
+fn examine_mixed(dtypes: [DType; 2], run: &[Recorded], name: &str) -> (Examination, Judged) {
     let run: Vec<([DType; 2], &Recorded)> = run.iter().map(|one| (dtypes, one)).collect();
     with_run(&run, name, |case, report| (examine(case), report.clone()))
 }
@@ -125,7 +125,7 @@ pub(crate) fn with_case<T>(
 fn with_run<T>(
     run: &[([DType; 2], &Recorded)],
     name: &str,
-    then: impl FnOnce(&Case<'_>, &Report) -> T,
+    then: impl FnOnce(&Case<'_>, &Judged) -> T,
 ) -> T {
     let reference = source(
         run.iter()
@@ -159,17 +159,17 @@ fn with_run<T>(
 }
 
 /// The whole report on two runs, with what was inherited, the causes and what is harmless.
-pub(crate) fn report_as(dtype: DType, run: &[Recorded]) -> Report {
+pub(crate) fn report_as(dtype: DType, run: &[Recorded]) -> Judged {
     report_mixed([dtype; 2], run)
 }
 
 /// The same with a dtype for each side.
-pub(crate) fn report_mixed(dtypes: [DType; 2], run: &[Recorded]) -> Report {
+pub(crate) fn report_mixed(dtypes: [DType; 2], run: &[Recorded]) -> Judged {
     report_set(&Settings::default(), dtypes, run)
 }
 
 /// The same with settings.
-pub(crate) fn report_set(settings: &Settings, dtypes: [DType; 2], run: &[Recorded]) -> Report {
+pub(crate) fn report_set(settings: &Settings, dtypes: [DType; 2], run: &[Recorded]) -> Judged {
     let reference = source(
         run.iter()
             .map(|one| (dtypes[0], one.name, &one.dims[..], &one.reference[..])),
@@ -182,7 +182,7 @@ pub(crate) fn report_set(settings: &Settings, dtypes: [DType; 2], run: &[Recorde
 }
 
 /// The same with a dtype for each tensor and side.
-pub(crate) fn report_each_side(run: &[([DType; 2], Recorded)]) -> Report {
+pub(crate) fn report_each_side(run: &[([DType; 2], Recorded)]) -> Judged {
     let reference = source(
         run.iter()
             .map(|(dtypes, one)| (dtypes[0], one.name, &one.dims[..], &one.reference[..])),
@@ -195,7 +195,7 @@ pub(crate) fn report_each_side(run: &[([DType; 2], Recorded)]) -> Report {
 }
 
 /// The same with a dtype for each tensor.
-pub(crate) fn report_each(run: &[(DType, Recorded)]) -> Report {
+pub(crate) fn report_each(run: &[(DType, Recorded)]) -> Judged {
     let side = |values: fn(&Recorded) -> &[f64]| {
         source(
             run.iter()
@@ -207,7 +207,7 @@ pub(crate) fn report_each(run: &[(DType, Recorded)]) -> Report {
 }
 
 /// The same for captured runs, which say what each tensor was computed from, by its place in the list; a dtype for each tensor.
-pub(crate) fn report_of_flow(run: &[(DType, Recorded, &[usize])]) -> Report {
+pub(crate) fn report_of_flow(run: &[(DType, Recorded, &[usize])]) -> Judged {
     let side = |values: fn(&Recorded) -> &[f64]| {
         let mut lists = source(
             run.iter()
@@ -231,7 +231,7 @@ pub(crate) fn report_apart(
     dims: &[usize],
     reference: &[(&str, Vec<f64>)],
     candidate: &[(&str, Vec<f64>)],
-) -> Report {
+) -> Judged {
     let side = |tensors: &[(&str, Vec<f64>)]| {
         source(
             tensors

@@ -140,7 +140,7 @@ impl Run {
                 }
             }
         }
-        let finished = job.report().filter(|_| !self.stopped());
+        let finished = job.judged().filter(|_| !self.stopped());
         let state = if finished.is_some() {
             State::Done
         } else {
@@ -160,7 +160,7 @@ impl Run {
     }
 
     /// Sources are called what the user calls them, not where an upload lies.
-    fn name(&self, report: &mut twinscope_compare::Report) {
+    fn name(&self, report: &mut twinscope_compare::Judged) {
         let record = self.session.record();
         let name =
             |source: &Option<SourceRecord>| source.as_ref().map(|source| source.name.clone());

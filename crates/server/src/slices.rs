@@ -187,7 +187,7 @@ fn predicted(session: &Session, sources: &Sources, nth: usize, cause: usize) -> 
             .hint("compare again: it takes no longer than the first time")
     };
     let job = session.job().ok_or_else(gone)?;
-    let (plan, report) = job.plan().zip(job.report()).ok_or_else(gone)?;
+    let (plan, report) = job.plan().zip(job.judged()).ok_or_else(gone)?;
     let cause = report
         .pairs
         .get(nth)

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use twinscope_capture::{Recorder, candle as capture};
-use twinscope_compare::{Overall, Report, Settings, Sources};
+use twinscope_compare::{Overall, Judged, Settings, Sources};
 use twinscope_formats::{Cache, Limits, OpenOptions};
 use twinscope_minilm::{bert, fix_the_mask, forward};
 use twinscope_tensor::TensorSource;
@@ -109,7 +109,7 @@ fn open(run: &Path) -> Box<dyn TensorSource> {
     twinscope_formats::open(run, &options).unwrap()
 }
 
-fn compare(reference: &Path, candidate: &Path) -> Report {
+fn compare(reference: &Path, candidate: &Path) -> Judged {
     let (reference, candidate) = (open(reference), open(candidate));
     twinscope_explain::compare(
         &Sources::two(&*reference, &*candidate),

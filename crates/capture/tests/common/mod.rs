@@ -58,7 +58,7 @@ pub(crate) fn le(values: &[f32]) -> Vec<u8> {
 pub(crate) fn compare(
     reference: &dyn TensorSource,
     candidate: &dyn TensorSource,
-) -> twinscope_compare::Report {
+) -> twinscope_compare::Judged {
     twinscope_explain::compare(
         &twinscope_compare::Sources::two(reference, candidate),
         &twinscope_compare::Settings::default(),

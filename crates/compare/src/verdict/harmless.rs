@@ -11,8 +11,8 @@
 use super::{Judgement, Origin, Reason, Verdict};
 use crate::{
     evidence::{MadeBy, PairEvidence},
+    judged::{Cause, JudgedPair},
     noise,
-    report::{Cause, PairReport},
 };
 use twinscope_report::{CauseKind, Facts, facts::Permuted};
 
@@ -43,11 +43,11 @@ const SAME_OFFSET: f64 = 0.01;
 /// The judgements on diverged pairs that later ops undo. `causes` says why a pair differs that has no causes yet, because it inherited its
 /// difference. With a tolerance of the user's nothing is harmless: that rule is final.
 pub fn forgive(
-    pairs: &[PairReport],
+    pairs: &[JudgedPair],
     evidence: &[PairEvidence],
     causes: &dyn Fn(usize) -> Vec<Cause>,
 ) -> Vec<(usize, Judgement)> {
-    let by_tolerance = |pair: &PairReport| {
+    let by_tolerance = |pair: &JudgedPair| {
         let totals = pair.totals.as_ref();
         totals.is_some_and(|totals| totals.beyond.is_some())
     };
@@ -64,7 +64,7 @@ pub fn forgive(
 
 /// A judged comparison.
 struct Run<'a> {
-    pairs: &'a [PairReport],
+    pairs: &'a [JudgedPair],
     evidence: &'a [PairEvidence],
     causes: &'a dyn Fn(usize) -> Vec<Cause>,
 }
@@ -310,11 +310,11 @@ fn cancels(cause: &Cause, group: &[Cause]) -> bool {
     offset(cause).is_some_and(is_shared)
 }
 
-fn whole(pair: &PairReport) -> Option<f64> {
+fn whole(pair: &JudgedPair) -> Option<f64> {
     pair.totals.as_ref().and_then(|totals| totals.rel_l2)
 }
 
-fn is_undone(pair: &PairReport) -> bool {
+fn is_undone(pair: &JudgedPair) -> bool {
     pair.causes.first().is_some_and(undoes)
 }
 

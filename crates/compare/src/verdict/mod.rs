@@ -17,8 +17,8 @@ pub use twinscope_report::{Origin, Overall, Verdict};
 
 use crate::{
     evidence::PairEvidence,
+    judged::JudgedPair,
     noise::Measures,
-    report::PairReport,
     upstream::{self, Level},
 };
 use rules::Case;
@@ -90,7 +90,7 @@ impl Judgement {
 }
 
 /// Judges pairs that were judged by size again, with evidence.
-pub fn settle(pairs: &[PairReport], evidence: &[PairEvidence]) -> Vec<Judgement> {
+pub fn settle(pairs: &[JudgedPair], evidence: &[PairEvidence]) -> Vec<Judgement> {
     let levels: Vec<Level> = pairs.iter().map(Level::of).collect();
     let mut judged: Vec<Judgement> = Vec::with_capacity(pairs.len());
     let mut amplified: Measures = [0.0; 4];

@@ -6,8 +6,8 @@
 use super::{Judgement, Reason};
 use crate::{
     evidence::{MadeBy, PairEvidence},
+    judged::JudgedPair,
     noise::{Measures, unit_roundoff},
-    report::PairReport,
     upstream::{self, Behind, Level, PASSED_ON},
 };
 use twinscope_report::{CauseKind, Origin, Verdict};
@@ -200,7 +200,7 @@ const UNTOUCHED: f64 = 0.1;
 /// One pair with all that is known when it is judged.
 pub(super) struct Case<'a> {
     pub(super) at: usize,
-    pub(super) pairs: &'a [PairReport],
+    pub(super) pairs: &'a [JudgedPair],
     pub(super) levels: &'a [Level],
     pub(super) evidence: &'a [PairEvidence],
     pub(super) by_size: &'a Judgement,
@@ -227,7 +227,7 @@ impl Case<'_> {
         }
     }
 
-    fn pair(&self) -> &PairReport {
+    fn pair(&self) -> &JudgedPair {
         &self.pairs[self.at]
     }
 
@@ -375,7 +375,7 @@ impl Case<'_> {
 
 /// Whether the numbers alone leave it possible that a pair inherited an error much larger than those before it. `explain` asks too, to
 /// look for a cause only where it matters.
-pub fn may_be_within_reach(pairs: &[PairReport], levels: &[Level], at: usize) -> bool {
+pub fn may_be_within_reach(pairs: &[JudgedPair], levels: &[Level], at: usize) -> bool {
     let pair = &pairs[at];
     let is_integer = unit_roundoff(pair.judged_by[0]).is_none();
     if pair.parameter || is_integer || is_nonfinite(pair) {
@@ -403,13 +403,13 @@ fn is_given(found: &Measures, level: &Measures) -> bool {
         .all(|(found, level)| *found <= PASSED_ON * level)
 }
 
-fn is_nonfinite(pair: &PairReport) -> bool {
+fn is_nonfinite(pair: &JudgedPair) -> bool {
     pair.totals
         .as_ref()
         .is_some_and(|totals| totals.nonfinite_differing > 0)
 }
 
-fn elements(pair: &PairReport) -> usize {
+fn elements(pair: &JudgedPair) -> usize {
     let shape = pair.shape.as_ref();
     let elements = shape.map_or(0, |shape| {
         shape.dims().iter().map(|dim| *dim as usize).product()
@@ -418,7 +418,7 @@ fn elements(pair: &PairReport) -> usize {
 }
 
 /// The share of a pair that is the same on both sides; zeros are made of anything by a relu or a mask.
-fn share_kept(pair: &PairReport) -> f64 {
+fn share_kept(pair: &JudgedPair) -> f64 {
     let Some(totals) = &pair.totals else {
         return 0.0;
     };

@@ -13,7 +13,7 @@ use twinscope_report::{
 use twinscope_tensor::{DType, Shape};
 
 /// A pair of f32 values with this error everywhere, as size alone judged it.
-fn pair(name: &str, verdict: Verdict, origin: Option<Origin>, error: f64) -> PairReport {
+fn pair(name: &str, verdict: Verdict, origin: Option<Origin>, error: f64) -> JudgedPair {
     let totals = Totals {
         count: 1024,
         compared: 1024,
@@ -22,7 +22,7 @@ fn pair(name: &str, verdict: Verdict, origin: Option<Origin>, error: f64) -> Pai
         mse: Some(error * error),
         ..Totals::default()
     };
-    PairReport {
+    JudgedPair {
         name: name.to_owned(),
         reference: vec![name.to_owned()],
         candidate: vec![name.to_owned()],
@@ -43,26 +43,26 @@ fn pair(name: &str, verdict: Verdict, origin: Option<Origin>, error: f64) -> Pai
     }
 }
 
-fn rounding(name: &str) -> PairReport {
+fn rounding(name: &str) -> JudgedPair {
     pair(name, Verdict::Rounding, None, 1e-6)
 }
 
-fn own(name: &str, error: f64) -> PairReport {
+fn own(name: &str, error: f64) -> JudgedPair {
     pair(name, Verdict::Diverged, Some(Origin::Own), error)
 }
 
-fn inherited(name: &str, error: f64) -> PairReport {
+fn inherited(name: &str, error: f64) -> JudgedPair {
     pair(name, Verdict::Diverged, Some(Origin::Inherited), error)
 }
 
-fn with_nan(mut pair: PairReport) -> PairReport {
+fn with_nan(mut pair: JudgedPair) -> JudgedPair {
     if let Some(totals) = &mut pair.totals {
         totals.nonfinite_differing = 1;
     }
     pair
 }
 
-fn integers(mut pair: PairReport) -> PairReport {
+fn integers(mut pair: JudgedPair) -> JudgedPair {
     (pair.dtypes, pair.judged_by) = ([DType::I64; 2], [DType::I64; 2]);
     pair
 }
@@ -109,7 +109,7 @@ fn proven(kind: CauseKind, explained: f64) -> Option<ProvenCause> {
 }
 
 /// The judgement on the last of these pairs: rule, verdict and origin.
-fn last(run: Vec<(PairReport, PairEvidence)>) -> (&'static str, Verdict, Option<Origin>) {
+fn last(run: Vec<(JudgedPair, PairEvidence)>) -> (&'static str, Verdict, Option<Origin>) {
     let (pairs, evidence): (Vec<_>, Vec<_>) = run.into_iter().unzip();
     let judged = settle(&pairs, &evidence).pop().expect("there is a pair");
     (judged.rule(), judged.verdict(), judged.origin())
@@ -140,7 +140,7 @@ fn every_rule_has_a_name_of_its_own_and_a_reason() {
 
 #[test]
 fn evidence_never_overrules_a_tolerance() {
-    let within = |mut pair: PairReport, beyond: u64| {
+    let within = |mut pair: JudgedPair, beyond: u64| {
         if let Some(totals) = &mut pair.totals {
             totals.beyond = Some(beyond);
         }
@@ -196,7 +196,7 @@ fn a_coarser_grid_is_a_fault_where_nothing_else_explains_the_difference() {
         last(vec![(rounding("x"), coarser(nothing()))]),
         by("coarser", OWN)
     );
-    let run = |input: PairReport| vec![(input, nothing()), (own("y", 0.1), coarser(follows(&[0])))];
+    let run = |input: JudgedPair| vec![(input, nothing()), (own("y", 0.1), coarser(follows(&[0])))];
     assert_eq!(last(run(rounding("x"))), by("coarser", OWN));
     assert_eq!(last(run(own("x", 0.1))), by("follows", INHERITED));
 }
@@ -260,7 +260,7 @@ fn a_nan_of_the_inputs_is_inherited_and_the_rest_must_follow() {
 
 #[test]
 fn what_its_own_inputs_imply_is_inherited_or_amplified_rounding() {
-    let run = |input: PairReport| vec![(input, nothing()), (own("y", 0.5), follows(&[0]))];
+    let run = |input: JudgedPair| vec![(input, nothing()), (own("y", 0.5), follows(&[0]))];
     assert_eq!(last(run(own("x", 0.1))), by("follows", INHERITED));
     assert_eq!(last(run(rounding("x"))), by("amplified", ROUNDING));
     let nan = vec![
@@ -305,7 +305,7 @@ fn behind_amplified_rounding_twice_its_size_is_rounding_and_more_is_not() {
 
 #[test]
 fn integers_and_what_they_gather_are_inherited_from_what_chose_them() {
-    let after = |pair: PairReport, evidence: PairEvidence| {
+    let after = |pair: JudgedPair, evidence: PairEvidence| {
         last(vec![(own("logits", 0.1), nothing()), (pair, evidence)])
     };
     let ids = || integers(own("ids", 0.5));
@@ -333,7 +333,7 @@ fn integers_and_what_they_gather_are_inherited_from_what_chose_them() {
 }
 
 /// A pair of an unknown op, behind a divergence and an op that is known.
-fn behind(pair: PairReport, evidence: PairEvidence) -> (&'static str, Verdict, Option<Origin>) {
+fn behind(pair: JudgedPair, evidence: PairEvidence) -> (&'static str, Verdict, Option<Origin>) {
     last(vec![
         (own("x", 0.1), nothing()),
         (inherited("y", 0.1), follows(&[0])),
@@ -497,13 +497,13 @@ fn offset(positions: f64) -> Cause {
     }
 }
 
-fn caused(mut pair: PairReport, cause: Cause) -> PairReport {
+fn caused(mut pair: JudgedPair, cause: Cause) -> JudgedPair {
     pair.causes = vec![cause];
     pair
 }
 
 /// Where each pair agrees again, by name.
-fn forgiven(run: Vec<(PairReport, PairEvidence)>) -> Vec<(usize, String)> {
+fn forgiven(run: Vec<(JudgedPair, PairEvidence)>) -> Vec<(usize, String)> {
     let (pairs, evidence): (Vec<_>, Vec<_>) = run.into_iter().unzip();
     let none = |_: usize| Vec::new();
     let forgiven = forgive(&pairs, &evidence, &none).into_iter();

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 use twinscope_compare::{
-    report::{PairReport, Report},
+    judged::{Judged, JudgedPair},
     settings::Settings,
     verdict::{Origin, Verdict},
 };
@@ -42,7 +42,7 @@ fn recorded(name: &'static str, reference: Vec<f64>, candidate: Vec<f64>) -> Rec
     }
 }
 
-fn pair<'a>(report: &'a Report, name: &str) -> &'a PairReport {
+fn pair<'a>(report: &'a Judged, name: &str) -> &'a JudgedPair {
     report.pairs.iter().find(|pair| pair.name == name).unwrap()
 }
 
@@ -51,7 +51,7 @@ fn map(values: &[f64], f: impl Fn(f64) -> f64) -> Vec<f64> {
 }
 
 /// `x`, a gate that is 1.5 times too large in the candidate, and what an activation makes of it on each side.
-fn behind_a_fault(of_candidate: fn(f64) -> f64) -> Report {
+fn behind_a_fault(of_candidate: fn(f64) -> f64) -> Judged {
     let x = normal(ROWS * CHANNELS, 1);
     let gate = normal(ROWS * CHANNELS, 2);
     let wrong = map(&gate, |gate| 1.5 * gate);
@@ -93,7 +93,7 @@ fn a_second_fault_behind_the_first_is_found_and_named() {
 }
 
 /// Both sides in bf16, the candidate with other noise upstream, and an activation of it.
-fn noisy_activation(of_candidate: fn(f64) -> f64, seed: u64) -> Report {
+fn noisy_activation(of_candidate: fn(f64) -> f64, seed: u64) -> Judged {
     let gate = map(&normal(ROWS * CHANNELS, seed), |gate| bf16(1.5 * gate));
     let noise = normal(ROWS * CHANNELS, seed + 100);
     let drifted: Vec<f64> = gate
@@ -161,7 +161,7 @@ fn rms_norm(values: &[f64], epsilon: f64, weight: &[f64], round: fn(f64) -> f64)
 }
 
 /// A norm in bf16 over rows some of which are quiet, with the candidate's epsilon.
-fn noisy_norm(epsilon: f64, seed: u64) -> Report {
+fn noisy_norm(epsilon: f64, seed: u64) -> Judged {
     let quiet = |at: usize| {
         if (at / CHANNELS).is_multiple_of(3) {
             0.01
@@ -472,7 +472,7 @@ fn a_term_of_a_sum_is_named_also_where_outlier_channels_drown_it() {
 }
 
 /// `y = x W' + b` of 96 rows, with a weight `[40, 40]` and another one recorded, and what the candidate makes instead.
-fn product(of_candidate: impl Fn(&[f64], &[f64], &[f64]) -> Vec<f64>) -> Report {
+fn product(of_candidate: impl Fn(&[f64], &[f64], &[f64]) -> Vec<f64>) -> Judged {
     let (x, bias) = (normal(ROWS * CHANNELS, 1), normal(CHANNELS, 4));
     let [weight, other] = [2, 3].map(|seed| map(&normal(CHANNELS * CHANNELS, seed), |w| 0.16 * w));
     let with_bias = |values: Vec<f64>| {
@@ -843,7 +843,7 @@ fn an_epsilon_is_told_by_the_quiet_rows_of_a_large_tensor() {
 const CHANNELS_OF_LARGE: usize = 256;
 
 /// Softmax of queries and keys of four heads of ten, merged or as thirds of one tensor, and what it makes of the values.
-fn attention(fused: bool, of_candidate: [usize; 3]) -> Report {
+fn attention(fused: bool, of_candidate: [usize; 3]) -> Judged {
     const HEADS: usize = 4;
     let parts = [1, 2, 3].map(|seed| normal(ROWS * CHANNELS, seed));
     let (tokens, size) = (ROWS / 2, CHANNELS / HEADS);
@@ -1002,7 +1002,7 @@ fn normed_rows(values: &[f64], epsilon: f64) -> Vec<f64> {
 }
 
 /// Large tensors in bf16 with other noise in the candidate: a stream, its norm, an activation of that, and the sum of both.
-fn large_run(epsilon: f64, activation: fn(f64) -> f64, fault: fn(usize, f64) -> f64) -> Report {
+fn large_run(epsilon: f64, activation: fn(f64) -> f64, fault: fn(usize, f64) -> f64) -> Judged {
     // One row of three hundred is so quiet that epsilon matters.
     let quiet = |at: usize| {
         if (at / FEW_CHANNELS) % 300 == 17 {
@@ -1169,7 +1169,7 @@ fn what_only_depends_on_the_tokens_inherits_what_came_between() {
 }
 
 /// `out = x - y` of two that are nearly equal, in bf16: what both sides' own inputs make, but for `wrong` in the candidate.
-fn nearly_equal(wrong: f64) -> Report {
+fn nearly_equal(wrong: f64) -> Judged {
     let (x, small) = (normal(ROWS * CHANNELS, 1), normal(ROWS * CHANNELS, 2));
     let noise = normal(ROWS * CHANNELS, 3);
     let first = map(&x, bf16);
@@ -1446,7 +1446,7 @@ fn a_cap_of_ten_is_one_that_people_use() {
 fn behind_a_wrong_gate(
     of_reference: impl Fn(&[f64]) -> Vec<f64>,
     of_candidate: impl Fn(&[f64], &[f64]) -> Vec<f64>,
-) -> Report {
+) -> Judged {
     let gate = normal(ROWS * CHANNELS, 1);
     let wrong = off_by(&gate, 0.25, 2);
     let (act, wrong_act) = (map(&gate, silu), map(&wrong, silu));

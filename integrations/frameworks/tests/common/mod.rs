@@ -6,7 +6,7 @@ use std::{
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use twinscope_compare::{Report, Settings, Sources};
+use twinscope_compare::{Judged, Settings, Sources};
 use twinscope_formats::{Cache, Limits, OpenOptions};
 use twinscope_tensor::TensorSource;
 
@@ -77,6 +77,6 @@ pub fn inputs(source: &dyn TensorSource, name: &str) -> Vec<String> {
     numbers.iter().map(of).collect()
 }
 
-pub fn compare(reference: &dyn TensorSource, candidate: &dyn TensorSource) -> Report {
+pub fn compare(reference: &dyn TensorSource, candidate: &dyn TensorSource) -> Judged {
     twinscope_explain::compare(&Sources::two(reference, candidate), &Settings::default()).unwrap()
 }

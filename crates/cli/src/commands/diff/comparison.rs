@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 use twinscope_compare::{
-    Job, Report, Settings, Side, Sources, mapfile, noise::Measures, plan, settings::MapEntry,
+    Job, Judged, Settings, Side, Sources, mapfile, noise::Measures, plan, settings::MapEntry,
 };
 use twinscope_explain::{Causes, Explained, Scene};
 use twinscope_report as document;
@@ -93,7 +93,7 @@ impl Begun {
 impl Comparison {
     pub(super) fn run(&self, opening: &Opening) -> anyhow::Result<Compared> {
         let begun = self.work(opening)?;
-        let report = match begun.job.report() {
+        let report = match begun.job.judged() {
             Some(report) => report.clone(),
             None => begun
                 .job
@@ -115,7 +115,7 @@ impl Comparison {
     ) -> anyhow::Result<document::Explained> {
         let begun = self.work(opening)?;
         let stopped = || Failure::new("stopped before the pair was examined");
-        let report = begun.job.report().filter(|_| !begun.job.is_stopped());
+        let report = begun.job.judged().filter(|_| !begun.job.is_stopped());
         let (report, plan) = report.zip(begun.job.plan()).ok_or_else(stopped)?;
         let mut whole = report.document();
         let at = find(&whole)?;
@@ -194,7 +194,7 @@ impl Comparison {
     }
 
     /// The report with what a person should know besides.
-    fn compared(&self, begun: &Begun, report: Report) -> anyhow::Result<Compared> {
+    fn compared(&self, begun: &Begun, report: Judged) -> anyhow::Result<Compared> {
         let Begun { job, .. } = begun;
         let sources = begun.sources();
         let plan = job

@@ -1,6 +1,6 @@
 use crate::testing::{Recorded, normal, report_as};
 use twinscope_compare::{
-    report::Report,
+    judged::Judged,
     verdict::{Origin, Verdict},
 };
 use twinscope_tensor::DType;
@@ -40,7 +40,7 @@ fn attention(
     out
 }
 
-fn report(bias: &[f64], slopes: bool, broken: impl Fn(&[f64], &[f64]) -> Vec<f64>) -> Report {
+fn report(bias: &[f64], slopes: bool, broken: impl Fn(&[f64], &[f64]) -> Vec<f64>) -> Judged {
     let count = 2 * HEADS * TOKENS * SIZE;
     let (q, k) = (normal(count, 1), normal(count, 2));
     let other: Vec<f64> = q
@@ -101,7 +101,7 @@ fn with(bias: Vec<f64>, scale: f64) -> impl Fn(&[f64], &[f64]) -> Vec<f64> {
     }
 }
 
-fn last(report: &Report) -> (Verdict, Option<Origin>, Option<&str>) {
+fn last(report: &Judged) -> (Verdict, Option<Origin>, Option<&str>) {
     let pair = report.pairs.last().unwrap();
     println!("{:?}", pair.causes);
     (

@@ -1,5 +1,5 @@
 use crate::testing::{Recorded, normal, report_as};
-use twinscope_compare::{report::Report, verdict::Origin};
+use twinscope_compare::{judged::Judged, verdict::Origin};
 use twinscope_tensor::DType;
 
 const DIMS: [usize; 3] = [2, 9, 8];
@@ -8,7 +8,7 @@ const DIMS: [usize; 3] = [2, 9, 8];
 fn report(
     f: fn(f64, f64, &dyn Fn(usize) -> f64) -> f64,
     broken: fn(f64, f64, &dyn Fn(usize) -> f64) -> f64,
-) -> Report {
+) -> Judged {
     let (x, y, condition) = (normal(144, 1), normal(144, 2), normal(2 * 48, 3));
     let other: Vec<f64> = condition
         .iter()
@@ -53,7 +53,7 @@ fn report(
     report_as(DType::F32, &run)
 }
 
-fn last(report: &Report) -> (Option<Origin>, Option<&str>) {
+fn last(report: &Judged) -> (Option<Origin>, Option<&str>) {
     let pair = report.pairs.last().unwrap();
     println!("{:?}", pair.causes);
     (

@@ -1,5 +1,5 @@
 use crate::testing::{Recorded, normal, report_as};
-use twinscope_compare::{report::Report, verdict::Origin};
+use twinscope_compare::{judged::Judged, verdict::Origin};
 use twinscope_tensor::DType;
 
 const TOKENS: usize = 10;
@@ -29,7 +29,7 @@ fn scores(query: &[f64], key: &[f64], made: impl Fn(f64) -> f64) -> Vec<f64> {
 }
 
 /// Keys that lack a bias, and scores that are made of them in some way.
-fn report(made: impl Fn(f64) -> f64) -> Report {
+fn report(made: impl Fn(f64) -> f64) -> Judged {
     let (query, key, bias) = (
         normal(2 * TOKENS * SIZE, 1),
         normal(2 * TOKENS * SIZE, 2),

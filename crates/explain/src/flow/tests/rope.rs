@@ -1,5 +1,5 @@
 use crate::testing::{Recorded, normal, report_as, report_mixed};
-use twinscope_compare::{report::Report, verdict::Origin};
+use twinscope_compare::{judged::Judged, verdict::Origin};
 use twinscope_tensor::DType;
 
 const HEADS: usize = 3;
@@ -29,7 +29,7 @@ fn rope(projected: &[f64], theta: f64) -> Vec<f64> {
 }
 
 /// A projection that is wrong, as modules record it, and what rope makes of it.
-fn report(theta: f64) -> Report {
+fn report(theta: f64) -> Judged {
     let (q, noise) = (
         normal(2 * TOKENS * HEADS * SIZE, 1),
         normal(2 * TOKENS * HEADS * SIZE, 2),

@@ -1,5 +1,5 @@
 use crate::testing::{Recorded, normal, report_as};
-use twinscope_compare::{report::Report, verdict::Origin};
+use twinscope_compare::{judged::Judged, verdict::Origin};
 use twinscope_tensor::DType;
 
 fn softmax(logits: &[f64], scale: f64) -> Vec<f64> {
@@ -12,7 +12,7 @@ fn softmax(logits: &[f64], scale: f64) -> Vec<f64> {
     logits.chunks_exact(12).flat_map(row).collect()
 }
 
-fn report(scale: f64) -> Report {
+fn report(scale: f64) -> Judged {
     let logits: Vec<f64> = normal(20 * 12, 1).iter().map(|x| 3.0 * x).collect();
     let other: Vec<f64> = logits
         .iter()
@@ -79,7 +79,7 @@ fn a_mask_that_is_wrong_in_the_scores_is_inherited_by_the_probabilities() {
             ],
         )
     };
-    let origin = |report: Report| report.pairs[1].origin();
+    let origin = |report: Judged| report.pairs[1].origin();
     assert_eq!(
         origin(run([reference.clone(), candidate])),
         Some(Origin::Inherited)

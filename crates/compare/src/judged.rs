@@ -1,4 +1,4 @@
-//! A comparison in memory: every pair with its facts, its judgement and its causes. [`Report::document`] is what everyone else sees.
+//! A comparison in memory: every pair with its facts, its judgement and its causes. [`Judged::document`] is what everyone else sees.
 
 use crate::{
     layout::Layout,
@@ -13,7 +13,7 @@ use twinscope_tensor::{DType, Shape};
 
 /// One pair, judged.
 #[derive(Clone, Debug)]
-pub struct PairReport {
+pub struct JudgedPair {
     pub name: String,
     pub reference: Vec<String>,
     pub candidate: Vec<String>,
@@ -38,7 +38,7 @@ pub struct PairReport {
     pub reason: Option<String>,
 }
 
-impl PairReport {
+impl JudgedPair {
     pub fn verdict(&self) -> Verdict {
         self.judgement.verdict()
     }
@@ -54,7 +54,7 @@ impl PairReport {
 
 /// The whole comparison.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct Judged {
     pub reference: String,
     pub candidate: String,
     /// Stopped before everything was measured.
@@ -62,7 +62,7 @@ pub struct Report {
     pub layer_offset: i64,
     /// Of each side, the coarser dtype that all of it was computed in, where it is recorded in a wider one.
     pub computed_in: [Option<DType>; 2],
-    pub pairs: Vec<PairReport>,
+    pub pairs: Vec<JudgedPair>,
     pub only_reference: Vec<Leftover>,
     pub only_candidate: Vec<Leftover>,
     pub skipped: Vec<Skipped>,
@@ -71,7 +71,7 @@ pub struct Report {
     pub left_out: Vec<Skipped>,
 }
 
-impl Report {
+impl Judged {
     pub fn verdict(&self) -> Overall {
         verdict::overall(self.pairs.iter().map(|pair| &pair.judgement))
     }
@@ -91,7 +91,7 @@ impl Report {
     }
 }
 
-impl Report {
+impl Judged {
     /// The document that is printed, shown and kept.
     pub fn document(&self) -> document::Comparison {
         let divergences = self.divergences();
@@ -125,7 +125,7 @@ impl Report {
     }
 }
 
-impl PairReport {
+impl JudgedPair {
     /// One element of the document's `pairs`.
     fn document(&self, order: usize) -> document::Pair {
         document::Pair {
