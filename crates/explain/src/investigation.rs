@@ -74,17 +74,16 @@ impl<'a> Investigating<'a> {
 
     /// What is known of one pair; those before it are known already.
     fn look(&self, pairs: &[JudgedPair], at: usize, budget: &mut usize) -> PairEvidence {
-        let entry = &self.scene.entries()[at];
+        let (entry, flow) = (&self.scene.entries()[at], self.flows[at].as_ref());
         let mut evidence = PairEvidence {
             recorded_inputs: entry.inputs.clone(),
+            made_by: flow.map(|flow| self.made_by(pairs, at, flow)),
             is_unreduced: self.unreduced.contains_key(&at),
             ..PairEvidence::default()
         };
         if evidence.is_unreduced {
             return evidence;
         }
-        let flow = self.flows[at].as_ref();
-        evidence.made_by = flow.map(|flow| self.made_by(pairs, at, flow));
         match (entry.verdict, &evidence.made_by) {
             (Verdict::Rounding, Some(made_by)) => {
                 evidence.is_coarser = self.is_coarser(at);
