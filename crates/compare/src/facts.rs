@@ -47,7 +47,7 @@ pub fn gather(
     };
     // The candidate of one source alone is itself: what is wrong with it is said once.
     let sides = &[(reference, "reference"), (candidate, "candidate")][..if *alone { 1 } else { 2 }];
-    for (side, name) in sides.iter().copied() {
+    for &(side, name) in sides {
         let listing = side.source().listing();
         report
             .skipped

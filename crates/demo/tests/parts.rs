@@ -248,8 +248,11 @@ struct Handmade {
     bytes: Vec<Option<Vec<u8>>>,
 }
 
+/// Name, dtype, dimensions and bytes.
+type Tensor<'a> = (&'a str, DType, &'a [u64], Option<Vec<u8>>);
+
 impl Handmade {
-    fn new(tensors: Vec<(&str, DType, &[u64], Option<Vec<u8>>)>) -> Self {
+    fn new(tensors: Vec<Tensor<'_>>) -> Self {
         let (mut listing, mut all) = (Listing::default(), Vec::new());
         for (name, dtype, dims, bytes) in tensors {
             listing.tensors.push(TensorInfo {

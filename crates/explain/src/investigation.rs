@@ -40,8 +40,11 @@ pub(super) struct Investigating<'a> {
     /// The causes of partial sums, known from the op that takes them.
     unreduced: HashMap<usize, Cause>,
     /// What was examined before, without the predictions, which are large.
-    examined: Mutex<HashMap<(usize, Option<[u64; 4]>), Arc<Examined>>>,
+    examined: Mutex<HashMap<Question, Arc<Examined>>>,
 }
+
+/// A pair, and the bits of the errors that its inputs bring along.
+type Question = (usize, Option<[u64; 4]>);
 
 /// What is kept of an examination.
 struct Examined {
