@@ -25,6 +25,7 @@ pub use scene::{Entry, Loaded, Other, Scene, Sketch};
 pub use score::{Score, score};
 pub use twinscope_ops::{array, functions, measures, scattered};
 
+use alternatives::Described;
 use investigation::Investigating;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -507,20 +508,18 @@ fn examine_parts(scene: &Scene<'_>, pair: usize, flow: Option<&flow::Flow>) -> E
 /// A formula that the candidate follows instead of the reference's. Below the noise it cannot explain the values, only what the two
 /// formulas do differently: then that share is what it explains.
 fn confirmed_by(case: &Case<'_>, confirmed: &flow::Confirmed) -> Found {
-    // The ops name kinds and details as reports do; here they become types.
-    let kind = CauseKind::parse(confirmed.kind);
-    let mut details = Details::of(&kind, confirmed.details.clone());
-    debug_assert!(
-        !matches!(details.facts, Facts::Other(_)),
-        "crate report has no type for these details: {details:?}"
-    );
+    let Described {
+        kind,
+        text,
+        mut details,
+    } = confirmed.described.clone();
     details.extras.coefficient = Some(confirmed.coefficient);
     details.extras.coefficient_error = Some(confirmed.error);
     let mut explanation = Explanation {
         // One of many tensors was chosen: two that changed places say more.
         freedom: if kind == CauseKind::WrongTensor { 2 } else { 0 },
         kind,
-        text: confirmed.text.clone(),
+        text,
         details,
         class: Class::Mechanism,
         predicted: case::Predicted::Values(confirmed.predicted.clone()),

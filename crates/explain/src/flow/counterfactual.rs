@@ -13,13 +13,12 @@ use crate::{
 };
 use twinscope_compare::noise::unit_roundoff;
 use twinscope_ops::{Alternative, Learned, MOST_WORK, Out, Picked, Site, WHOLE, nearest};
+use twinscope_report::{CauseKind, facts};
 
 /// An alternative that the candidate follows.
 #[derive(Clone, Debug)]
 pub(crate) struct Confirmed {
-    pub(crate) kind: &'static str,
-    pub(crate) text: String,
-    pub(crate) details: serde_json::Value,
+    pub(crate) described: Described,
     /// The regression's coefficient and its jackknife error.
     pub(crate) coefficient: f64,
     pub(crate) error: f64,
@@ -87,15 +86,8 @@ pub(super) fn confirm(place: &Place<'_>, learned: &Learned<'_>) -> Option<Confir
         }
     }
     let (_, fit, alternative) = best?;
-    let Described {
-        kind,
-        text,
-        details,
-    } = describe(site.run, &learned.formula, &alternative.change);
     Some(Confirmed {
-        kind,
-        text,
-        details,
+        described: describe(site.run, &learned.formula, &alternative.change),
         coefficient: fit.coefficient,
         error: fit.error,
         predicted: if learned.work <= MOST_WORK {
@@ -203,9 +195,18 @@ pub(super) fn capped(place: &Place<'_>) -> Option<Confirmed> {
     let fit = regress(site, candidate, reference, &predicted)?;
     let sure = fit.coefficient > SURE * fit.error && fit.error <= LARGEST_ERROR / 2.0;
     (sure && (fit.coefficient - 1.0).abs() <= NEAR_ONE).then(|| Confirmed {
-        kind: "function",
-        text: format!("candidate = a softcap of {} of the reference", short(fitted)),
-        details: serde_json::json!({"candidate": format!("softcap {}", short(fitted)), "reference": null, "parameter": fitted}),
+        described: Described::new(
+            CauseKind::Function,
+            format!(
+                "candidate = a softcap of {} of the reference",
+                short(fitted)
+            ),
+            facts::Function::Softcap {
+                candidate: format!("softcap {}", short(fitted)),
+                reference: None,
+                parameter: fitted,
+            },
+        ),
         coefficient: fit.coefficient,
         error: fit.error,
         predicted,

@@ -5,16 +5,12 @@
 //! other. Several functions may be the same at the noise; then all are named, and when one of them does for both sides, it is not the function.
 
 use super::{
-    library::{ACTIVATIONS, OTHERS, cap, snap},
+    library::{Elementwise, cap, snap},
     sampling::sample,
 };
 use crate::{
-    Case, Class, Examined, Explanation, Hypothesis, Loaded,
-    array::median,
-    case::Predicted,
-    constants::short,
-    functions::{Function, softcap},
-    measures,
+    Case, Class, Examined, Explanation, Hypothesis, Loaded, array::median, case::Predicted,
+    constants::short, functions::softcap, measures,
 };
 use std::sync::Arc;
 use twinscope_report::{CauseKind, facts};
@@ -70,9 +66,9 @@ const LEAST_DISTINCT: usize = 4;
 const INPUTS: usize = 5;
 
 /// A function found: one of the library, or one with a number fitted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Fitted {
-    Known(Function),
+    Known(Elementwise),
     Softcap(f64),
     LeakyRelu(f64),
 }
@@ -80,7 +76,7 @@ enum Fitted {
 impl Fitted {
     fn of(self, x: f64) -> f64 {
         match self {
-            Self::Known(function) => (function.of)(x),
+            Self::Known(function) => function.function()(x),
             Self::Softcap(cap) => softcap(x, cap),
             Self::LeakyRelu(slope) => {
                 if x > 0.0 {
@@ -94,7 +90,7 @@ impl Fitted {
 
     fn name(self) -> String {
         match self {
-            Self::Known(function) => function.name.to_owned(),
+            Self::Known(function) => function.name().to_owned(),
             Self::Softcap(cap) => format!("a softcap of {}", short(cap)),
             Self::LeakyRelu(slope) => format!("leaky relu with slope {}", short(slope)),
         }
@@ -108,7 +104,7 @@ impl Fitted {
     }
 
     fn is_identity(self) -> bool {
-        matches!(self, Self::Known(function) if function.name == ACTIVATIONS[0].name)
+        self == Self::Known(Elementwise::Identity)
     }
 }
 
@@ -181,9 +177,8 @@ impl Judge<'_> {
     /// Every function of `x`, times `y` where there is one, that gives `out`.
     fn found(&self, out: &[f64], x: &[f64], y: Option<&[f64]>, fitted: bool) -> Vec<Fitted> {
         let times = |flat: usize| y.map_or(1.0, |y| y[flat]);
-        let mut tried: Vec<Fitted> = ACTIVATIONS
+        let mut tried: Vec<Fitted> = Elementwise::ALL
             .iter()
-            .chain(&OTHERS)
             .copied()
             .map(Fitted::Known)
             .collect();
@@ -312,10 +307,7 @@ impl Judge<'_> {
             return Seen::Nothing;
         }
         let candidate = self.found(self.case.candidate, &x.candidate, candidate_y, true);
-        if let Some(same) = candidate
-            .iter()
-            .find(|one| reference.iter().any(|other| other.name() == one.name()))
-        {
+        if let Some(same) = candidate.iter().find(|one| reference.contains(one)) {
             return Seen::Same(same.name());
         }
         // Its input unchanged is another recorded tensor, which has its own kind.
@@ -360,6 +352,8 @@ impl Judge<'_> {
     fn of_reference(&self) -> Option<Explanation> {
         let found = self.found(self.case.candidate, self.case.reference, None, true);
         let best = found.first().filter(|one| !one.is_identity())?;
+        // Two shares of one whole are each 1 minus the other, whatever changed places: a swap is the simpler explanation.
+        let is_complement = found == [Fitted::Known(Elementwise::OneMinus)];
         Some(Explanation {
             kind: CauseKind::Function,
             text: format!("candidate = {} of the reference", names(&found)),
@@ -371,8 +365,7 @@ impl Judge<'_> {
             }
             .into(),
             class: Class::Mechanism,
-            // Two shares of one whole are one less the other, whatever changed places.
-            freedom: usize::from(best.parameter().is_some() || names(&found) == "1 - x"),
+            freedom: usize::from(best.parameter().is_some() || is_complement),
             predicted: Predicted::Values(self.case.reference.iter().map(|r| best.of(*r)).collect()),
         })
     }
@@ -447,7 +440,7 @@ const FAR: f64 = 8.0;
 
 #[cfg(test)]
 mod tests {
-    use super::super::library::ACTIVATIONS;
+    use super::super::library::Elementwise;
     use crate::functions::softcap;
     use crate::testing::{
         Recorded, examine_in, examine_noisy, examine_noisy_in, examine_pair, normal, proven,
@@ -456,7 +449,10 @@ mod tests {
     use twinscope_report::CauseKind;
 
     fn apply(at: usize, values: &[f64]) -> Vec<f64> {
-        values.iter().map(|x| (ACTIVATIONS[at].of)(*x)).collect()
+        values
+            .iter()
+            .map(|x| Elementwise::ALL[at].function()(*x))
+            .collect()
     }
 
     fn run(x: Vec<f64>, reference: Vec<f64>, candidate: Vec<f64>) -> [Recorded; 2] {
@@ -534,7 +530,9 @@ mod tests {
         let gated = |at: usize| {
             joint
                 .chunks(16)
-                .flat_map(|row| (0..8).map(|k| (ACTIVATIONS[at].of)(row[k]) * row[8 + k]))
+                .flat_map(|row| {
+                    (0..8).map(|k| Elementwise::ALL[at].function()(row[k]) * row[8 + k])
+                })
                 .collect::<Vec<f64>>()
         };
         let run = [
@@ -623,8 +621,8 @@ mod tests {
             prop_assert_eq!(function.is_some(), a != b);
             if let Some(function) = function {
                 let details = function.explanation.details.json();
-                prop_assert_eq!(details["candidate"].as_str(), Some(ACTIVATIONS[b].name));
-                prop_assert_eq!(details["reference"].as_str(), Some(ACTIVATIONS[a].name));
+                prop_assert_eq!(details["candidate"].as_str(), Some(Elementwise::ALL[b].name()));
+                prop_assert_eq!(details["reference"].as_str(), Some(Elementwise::ALL[a].name()));
             }
         }
 

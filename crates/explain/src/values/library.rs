@@ -1,127 +1,73 @@
 //! The functions of one number that networks are made of.
 
-use crate::functions::{
-    Function, gelu, gelu_quick, gelu_tanh, hard_sigmoid, relu, sigmoid, silu, softcap,
-};
+use crate::functions::{gelu, gelu_quick, gelu_tanh, hard_sigmoid, relu, sigmoid, silu, softcap};
 
-/// What gates and activations are.
-pub(super) const ACTIVATIONS: [Function; 16] = [
-    Function {
-        name: "the identity",
-        of: |x| x,
-    },
-    Function {
-        name: "relu",
-        of: relu,
-    },
-    Function {
-        name: "silu",
-        of: silu,
-    },
-    Function {
-        name: "gelu (erf)",
-        of: gelu,
-    },
-    Function {
-        name: "gelu (tanh)",
-        of: gelu_tanh,
-    },
-    Function {
-        name: "gelu (quick, sigmoid of 1.702 x)",
-        of: gelu_quick,
-    },
-    Function {
-        name: "sigmoid",
-        of: sigmoid,
-    },
-    Function {
-        name: "tanh",
-        of: f64::tanh,
-    },
-    Function {
-        name: "softplus",
-        of: softplus,
-    },
-    Function {
-        name: "mish",
-        of: |x| x * softplus(x).tanh(),
-    },
-    Function {
-        name: "elu",
-        of: |x| if x > 0.0 { x } else { x.exp_m1() },
-    },
-    Function {
-        name: "selu",
-        of: |x| {
-            1.050_700_987_355_480_5
-                * if x > 0.0 {
-                    x
-                } else {
-                    1.673_263_242_354_377_2 * x.exp_m1()
+macro_rules! elementwise {
+    ($($function:ident = $name:literal, $of:expr;)*) => {
+        /// A function of one number that has a name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Elementwise {
+            $($function,)*
+        }
+
+        impl Elementwise {
+            /// Gates and activations first.
+            pub(super) const ALL: &[Self] = &[$(Self::$function,)*];
+
+            /// The words in sentences and details.
+            pub(super) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$function => $name,)*
                 }
-        },
-    },
-    Function {
-        name: "hard swish",
-        of: |x| x * hard_sigmoid(x),
-    },
-    Function {
-        name: "hard sigmoid",
-        of: hard_sigmoid,
-    },
-    Function {
-        name: "relu squared",
-        of: |x| relu(x) * relu(x),
-    },
-    Function {
-        name: "relu6",
-        of: |x| x.clamp(0.0, 6.0),
-    },
-];
+            }
 
-/// What else is done to a tensor, or forgotten.
-pub(super) const OTHERS: [Function; 10] = [
-    Function {
-        name: "the absolute value",
-        of: f64::abs,
-    },
-    Function {
-        name: "the square",
-        of: |x| x * x,
-    },
-    Function {
-        name: "the square root",
-        of: f64::sqrt,
-    },
-    Function {
-        name: "exp",
-        of: f64::exp,
-    },
-    Function {
-        name: "exp - 1",
-        of: f64::exp_m1,
-    },
-    Function {
-        name: "ln",
-        of: f64::ln,
-    },
-    Function {
-        name: "ln(1 + x)",
-        of: f64::ln_1p,
-    },
-    Function {
-        name: "log2",
-        of: f64::log2,
-    },
-    Function {
-        name: "the reciprocal",
-        of: |x| 1.0 / x,
-    },
-    Function {
-        name: "1 - x",
-        of: |x| 1.0 - x,
-    },
-];
+            pub(super) fn function(self) -> fn(f64) -> f64 {
+                match self {
+                    $(Self::$function => $of,)*
+                }
+            }
+        }
+    };
+}
+
+elementwise! {
+    Identity = "the identity", |x| x;
+    Relu = "relu", relu;
+    Silu = "silu", silu;
+    GeluErf = "gelu (erf)", gelu;
+    GeluTanh = "gelu (tanh)", gelu_tanh;
+    GeluQuick = "gelu (quick, sigmoid of 1.702 x)", gelu_quick;
+    Sigmoid = "sigmoid", sigmoid;
+    Tanh = "tanh", f64::tanh;
+    Softplus = "softplus", softplus;
+    Mish = "mish", |x| x * softplus(x).tanh();
+    Elu = "elu", |x| if x > 0.0 { x } else { x.exp_m1() };
+    Selu = "selu", selu;
+    HardSwish = "hard swish", |x| x * hard_sigmoid(x);
+    HardSigmoid = "hard sigmoid", hard_sigmoid;
+    ReluSquared = "relu squared", |x| relu(x) * relu(x);
+    Relu6 = "relu6", |x| x.clamp(0.0, 6.0);
+    // The rest are no activations, but are applied to whole tensors, or forgotten.
+    Absolute = "the absolute value", f64::abs;
+    Square = "the square", |x| x * x;
+    SquareRoot = "the square root", f64::sqrt;
+    Exp = "exp", f64::exp;
+    ExpMinusOne = "exp - 1", f64::exp_m1;
+    Ln = "ln", f64::ln;
+    LnOnePlus = "ln(1 + x)", f64::ln_1p;
+    Log2 = "log2", f64::log2;
+    Reciprocal = "the reciprocal", |x| 1.0 / x;
+    OneMinus = "1 - x", |x| 1.0 - x;
+}
+
+fn selu(x: f64) -> f64 {
+    1.050_700_987_355_480_5
+        * if x > 0.0 {
+            x
+        } else {
+            1.673_263_242_354_377_2 * x.exp_m1()
+        }
+}
 
 fn softplus(x: f64) -> f64 {
     if x > 30.0 { x } else { x.exp().ln_1p() }
@@ -180,12 +126,11 @@ mod tests {
 
     #[test]
     fn the_library_names_each_function_once() {
-        let names: std::collections::HashSet<&str> = ACTIVATIONS
+        let names: std::collections::HashSet<&str> = Elementwise::ALL
             .iter()
-            .chain(&OTHERS)
-            .map(|function| function.name)
+            .map(|function| function.name())
             .collect();
-        assert_eq!(names.len(), ACTIVATIONS.len() + OTHERS.len());
+        assert_eq!(names.len(), Elementwise::ALL.len());
         assert_eq!(snap(2.99999, 1e-4, &[]), 3.0);
         assert_eq!(snap(0.0100001, 1e-4, &[0.01]), 0.01);
         assert_eq!(snap(LN_2, 1e-4, &[0.01]), LN_2);
