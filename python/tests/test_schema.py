@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 
 import pytest
 from twinscope import _report, _schema
@@ -41,3 +42,15 @@ def test_a_report_says_what_it_was_computed_in() -> None:
     assert _report.read(_report.Report, document).computed_in == [None, "bf16"]
     del document["computed_in"]
     assert _report.read(_report.Report, document).computed_in == [None, None], "version 0.1.0 before it was recorded"
+
+
+def test_the_kinds_of_causes_are_those_of_the_program() -> None:
+    kinds = typing.get_args(_schema.CauseKind)
+    assert {"permuted", "missing_term", "unknown"} <= set(kinds) and len(set(kinds)) == len(kinds)
+    assert typing.get_args(typing.get_type_hints(_report.Cause)["kind"]) == (_schema.CauseKind, str)
+
+
+@pytest.mark.parametrize("kind", [*typing.get_args(_schema.CauseKind), "a_kind_of_a_newer_version"])
+def test_a_cause_of_any_kind_can_be_read(kind: str) -> None:
+    cause = _report.read(_report.Cause, {"kind": kind, "explained": 0.5, "text": "a sentence", "details": None})
+    assert cause == _report.Cause(kind=kind, explained=0.5, text="a sentence")

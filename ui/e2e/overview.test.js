@@ -420,6 +420,37 @@ test("a running comparison streams in, shows how far it is and is cancelled; one
   }
 });
 
+test("a result from before an edit says so when the comparison of the edit is cancelled", async () => {
+  const [a, b] = [join(folder, "blocking_a.safetensors"), join(folder, "blocking_b.safetensors")];
+  endless(a);
+  endless(b);
+  const busy = await serve(["--comparisons", "1"], { roots: [folder] });
+  const call = (method, path, body) => fetch(`${busy.url}/api/v1${path}`, { method, headers: { "content-type": "application/json" }, body: JSON.stringify(body) }).then((answer) => (answer.status === 202 ? null : answer.json()));
+  try {
+    const id = await compare(busy, left.reference, left.candidate);
+    // Takes the only place, so that the comparison of the edit waits.
+    const blocking = await call("POST", "/open", { reference: { path: a }, candidate: { path: b } });
+    const tab = await page(context, busy, `#/s/${id}`);
+    await tab.getByTestId("chip-leftover").waitFor();
+    await call("POST", `/sessions/${id}/edits`, { kind: "pair", reference: ["alpha"], candidate: ["omega"] });
+    const progress = tab.getByTestId("progress");
+    await progress.getByRole("button", { name: "Cancel" }).click();
+    const note = tab.getByText("Cancelled before the last edit was compared: this result is older.");
+    await note.waitFor();
+    await tab.reload();
+    await note.waitFor();
+    await tab.getByRole("button", { name: "Go on" }).click();
+    await progress.waitFor();
+    await call("DELETE", `/sessions/${blocking.session}/comparison`);
+    await eventually(() => call("GET", `/sessions/${id}`).then(({ state, revision, headline }) => ({ state, revision, pairs: headline.pairs })), { state: "done", revision: 2, pairs: 3 });
+    await eventually(() => progress.count(), 0);
+    assert.equal(await note.count(), 0);
+    tab.fine();
+  } finally {
+    await busy.stop();
+  }
+});
+
 test("pairs that are told while an older answer is on its way are not lost to it", async () => {
   const [a, b] = [join(folder, "told_a.safetensors"), join(folder, "told_b.safetensors")];
   const small = (more) => ({ "block.0.weight": { shape: [16], values: numbers(16).map((value) => value + more) } });

@@ -73,7 +73,7 @@ pub fn gather(
     }
     let mut judge = Judge::default();
     let mut longest = 0;
-    // What is a partner of a parameter is one.
+    // A checkpoint on either side makes every pair a parameter.
     let checkpoints = is_checkpoint(reference) || is_checkpoint(candidate);
     for (pair, part) in plan.pairs.iter().zip(parts) {
         if *alone {

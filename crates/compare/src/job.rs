@@ -8,7 +8,7 @@ use crate::{
     facts,
     judged::Judged,
     noise::Measures,
-    pairing::PairError,
+    pairing::{Pair, PairError},
     plan::{self, Plan},
     plan_alone,
     settings::Settings,
@@ -98,6 +98,8 @@ struct Planned {
     plan: Plan,
     /// Filled in any order, readable while others are still missing.
     parts: Vec<OnceLock<Part>>,
+    /// The reference against the run for noise.
+    noise: Option<Plan>,
     reused: usize,
     bytes: u64,
     /// Pairs of one source that were too many to list.
@@ -237,20 +239,20 @@ impl Job {
         self.enter(Phase::Measuring);
         let Planned { plan, parts, .. } = planned;
         work::measure(plan, &reference, &candidate, &self.settings, self, parts);
-        if let Some(noise) = sources.noise {
+        if let Some((noise, pairs)) = sources.noise.zip(planned.noise.as_ref()) {
             let noise = Side::stoppable(noise, &self.stopped);
-            let floors = work::measured_floors(&reference, &noise, &self.settings, self)?;
+            let floors = work::measured_floors(pairs, &reference, &noise, &self.settings, self);
             if !self.stopped() {
                 let _ = self.floors.set(floors);
             }
         }
-        let mut report = self.gathered(planned, &reference, &candidate, sources.noise.is_some());
+        let mut report = self.gathered(planned, &reference, &candidate);
         if let Some(explain) = explain.filter(|_| wants_causes(plan, &report, &self.settings)) {
             self.enter(Phase::Explaining);
             judge_with(explain, plan, &reference, &candidate, &mut report);
             if self.stopped() {
                 // The causes of some pairs are missing, and with them what is own and what is harmless.
-                report = self.gathered(planned, &reference, &candidate, sources.noise.is_some());
+                report = self.gathered(planned, &reference, &candidate);
                 report.partial = true;
             }
         }
@@ -263,18 +265,13 @@ impl Job {
         // Never refuses to read: nothing is read.
         let [reference, candidate] = [Side::new(sources.reference), Side::new(sources.other())];
         let planned = self.planned.get()?;
-        let mut report = self.gathered(planned, &reference, &candidate, sources.noise.is_some());
+        let mut report = self.gathered(planned, &reference, &candidate);
         report.partial |= self.stopped();
         Some(report)
     }
 
-    fn gathered(
-        &self,
-        planned: &Planned,
-        reference: &Side<'_>,
-        candidate: &Side<'_>,
-        needs_floors: bool,
-    ) -> Judged {
+    /// The parts that are finished, judged by size. Without the floors that were asked for it is partial.
+    fn gathered(&self, planned: &Planned, reference: &Side<'_>, candidate: &Side<'_>) -> Judged {
         let parts = work::taken(&planned.parts);
         let floors = self.floors.get();
         let mut report = facts::gather(
@@ -285,7 +282,7 @@ impl Job {
             &self.settings,
             floors,
         );
-        report.partial |= needs_floors && floors.is_none();
+        report.partial |= planned.noise.is_some() && floors.is_none();
         report
     }
 
@@ -308,10 +305,17 @@ impl Job {
             Some(_) => plan::plan(reference, candidate, &self.settings).map(|plan| (plan, 0)),
             None => plan_alone(reference, &self.settings, self.exact),
         };
+        let noise = sources
+            .noise
+            .map(|noise| Side::stoppable(noise, &self.stopped));
+        let noise_plan = noise
+            .as_ref()
+            .map(|noise| plan::plan(reference, noise, &self.settings))
+            .transpose();
         if self.stopped() {
             return Ok(None);
         }
-        let (plan, unlisted) = planned?;
+        let ((plan, unlisted), noise_plan) = (planned?, noise_plan?);
         let parts = work::slots(&plan);
         let earlier = self
             .earlier
@@ -320,7 +324,12 @@ impl Job {
             .take();
         let reused = earlier.map_or(0, |earlier| self.reuse(&earlier, &plan, &parts, reference));
         let bytes = plan.bytes(reference, candidate, |nth| parts[nth].get().is_none());
+        let of_noise = noise.as_ref().zip(noise_plan.as_ref());
+        let bytes_of_noise =
+            of_noise.map_or(0, |(noise, plan)| plan.bytes(reference, noise, |_| true));
+        let bytes = bytes.saturating_add(bytes_of_noise);
         Ok(Some(Planned {
+            noise: noise_plan,
             plan,
             parts,
             reused,
@@ -347,16 +356,17 @@ impl Job {
         {
             return 0;
         }
-        let known: HashMap<(&[usize], &[usize]), &Part> = before
+        let known: HashMap<(&[usize], &[usize]), (&Pair, &Part)> = before
             .plan
             .pairing
             .pairs
             .iter()
             .zip(&before.parts)
             .filter_map(|(pair, part)| {
-                Some(((&pair.reference[..], &pair.candidate[..]), part.get()?))
+                let key = (&pair.reference[..], &pair.candidate[..]);
+                Some((key, (pair, part.get()?)))
             })
-            .filter(|(_, part)| {
+            .filter(|(_, (_, part))| {
                 matches!(
                     part.outcome,
                     Outcome::Measured(..) | Outcome::Incomparable(_)
@@ -366,10 +376,14 @@ impl Job {
         let mut reused = 0;
         for (pair, slot) in plan.pairing.pairs.iter().zip(parts) {
             let name = &reference.items()[pair.reference[0]].name;
-            let same_layout = earlier.settings.layout_of(name) == self.settings.layout_of(name);
-            if let Some(part) = known
+            // The layout depends on the user's choice, and on how the pair was found.
+            let is_same_way = |before: &Pair| {
+                earlier.settings.layout_of(name) == self.settings.layout_of(name)
+                    && (before.rule, before.turned) == (pair.rule, pair.turned)
+            };
+            if let Some((_, part)) = known
                 .get(&(&pair.reference[..], &pair.candidate[..]))
-                .filter(|_| same_layout)
+                .filter(|(before, _)| is_same_way(before))
             {
                 reused += usize::from(slot.set((*part).clone()).is_ok());
             }
@@ -411,16 +425,18 @@ fn judge_with(
     }
 }
 
-/// The report on parts that were measured elsewhere: what [`Job::run`] does after the work.
+/// The report on parts that were measured elsewhere: what [`Job::run`] does after the work. `floors` are the measures of a run for noise,
+/// by reference item.
 pub fn merge(
     plan: &Plan,
     parts: Vec<Part>,
     sources: &Sources<'_>,
     settings: &Settings,
+    floors: Option<&HashMap<usize, Measures>>,
     explain: Option<&dyn Explain>,
 ) -> Judged {
     let [reference, candidate] = [Side::new(sources.reference), Side::new(sources.other())];
-    let mut report = facts::gather(plan, parts, &reference, &candidate, settings, None);
+    let mut report = facts::gather(plan, parts, &reference, &candidate, settings, floors);
     if let Some(explain) = explain.filter(|_| wants_causes(plan, &report, settings)) {
         judge_with(explain, plan, &reference, &candidate, &mut report);
     }
@@ -586,7 +602,12 @@ mod tests {
                 pairs: &[crate::judged::JudgedPair],
             ) -> Box<dyn crate::evidence::Investigation + 'a> {
                 self.0.stop();
-                Box::new(Nothing(vec![Default::default(); pairs.len()]))
+                // Evidence that would make the pair diverge, were it believed.
+                let unreduced = crate::evidence::PairEvidence {
+                    is_unreduced: true,
+                    ..Default::default()
+                };
+                Box::new(Nothing(vec![unreduced; pairs.len()]))
             }
         }
         struct Nothing(Vec<crate::evidence::PairEvidence>);
@@ -642,7 +663,7 @@ mod tests {
         let layout = Settings {
             layouts: vec![crate::settings::LayoutOverride {
                 name: "0_key".to_owned(),
-                steps: "reshape(4)".to_owned(),
+                steps: "permute(0)".to_owned(),
             }],
             ..Settings::default()
         };

@@ -1,7 +1,12 @@
 //! What a pair may have been given by those before it, in numbers: how large the errors upstream are, and what an op can make of them.
 
-use crate::{judged::JudgedPair, noise::Measures, verdict::Verdict};
+use crate::{
+    evidence::MadeBy,
+    judged::JudgedPair,
+    noise::{Measures, unit_roundoff},
+};
 use std::ops::Range;
+use twinscope_report::Verdict;
 
 /// One pair, as those behind it see it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,4 +125,50 @@ pub fn is_strange(found: &Measures, given: &Measures) -> bool {
 
 pub(crate) fn max(a: &Measures, b: &Measures) -> Measures {
     std::array::from_fn(|i| a[i].max(b[i]))
+}
+
+/// How far beyond its own rounding an op must be, when the difference of the pair is within what came from upstream, to be looked at as a
+/// fault.
+const FAR: f64 = 4.0;
+
+/// If this much more of a tensor is unchanged than of anything upstream, its error started there.
+const UNTOUCHED: f64 = 0.1;
+
+/// Whether the numbers alone leave it possible that a pair inherited an error much larger than those before it. `explain` asks too, to
+/// look for a cause only where it matters.
+pub fn may_be_within_reach(pairs: &[JudgedPair], levels: &[Level], at: usize) -> bool {
+    let pair = &pairs[at];
+    let is_integer = unit_roundoff(pair.judged_by[0]).is_none();
+    if pair.parameter || is_integer || is_nonfinite(pair) {
+        return false;
+    }
+    // What is wrong everywhere leaves nothing behind it as it was.
+    let diverged = (0..at).filter(|before| levels[*before].diverged && !levels[*before].parameter);
+    let untouched = diverged
+        .map(|before| share_kept(&pairs[before]))
+        .fold(0.0, f64::max);
+    share_kept(pair) <= untouched + UNTOUCHED
+        && !is_strange(&pair.measures, &largest(levels, 0..at))
+}
+
+/// Whether an op's own error is far beyond its rounding. `explain` asks too, to look for a cause only where it matters.
+pub fn is_far(made_by: &MadeBy) -> bool {
+    (0..2).any(|measure| made_by.off[measure] > FAR * made_by.bound[measure])
+}
+
+/// Whether a NaN or an infinity differs.
+pub fn is_nonfinite(pair: &JudgedPair) -> bool {
+    pair.totals
+        .as_ref()
+        .is_some_and(|totals| totals.nonfinite_differing > 0)
+}
+
+/// The share of a pair that is the same on both sides; zeros are made of anything by a relu or a mask.
+fn share_kept(pair: &JudgedPair) -> f64 {
+    let Some(totals) = &pair.totals else {
+        return 0.0;
+    };
+    let same = totals.compared.saturating_sub(totals.differing);
+    let zeros = totals.reference.zero.min(totals.candidate.zero);
+    same.saturating_sub(zeros) as f64 / totals.count.max(1) as f64
 }

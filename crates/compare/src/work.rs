@@ -5,7 +5,7 @@
 use crate::{
     layout::{self, Convention, Dims, Hints, Layout, LayoutError, SideHints, Which, parse_steps},
     noise::{Measures, measures, spread},
-    pairing::{self, Pair, PairError, Turned},
+    pairing::{self, Pair, Turned},
     plan::Plan,
     precision::{self, Digits},
     settings::Settings,
@@ -36,7 +36,7 @@ pub trait Watch: Sync {
 /// Nobody watches.
 impl Watch for () {}
 
-/// What one pair came to. Facts only; the opinion is formed in [`merge`].
+/// What one pair came to. Facts only; `verdict` judges later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     pub layout: Option<Layout>,
@@ -323,7 +323,7 @@ fn at_fault(reference: &dyn Operand) -> Unread {
 /// Indices of all axes together up to which a pair keeps its profiles.
 const KEPT_PROFILES: usize = 4096;
 
-/// A view by stride 0 can claim any number of values. As many times what it holds, and as many bytes, are still read.
+/// A view by stride 0 can claim any number of values. Reject one that claims more than 16 GiB and more than 16 times its stored bytes.
 const TIMES: u64 = 16;
 const CLAIMED: u64 = 16 << 30;
 
@@ -387,22 +387,24 @@ fn convention(reference: &str, candidate: &str) -> Option<Convention> {
 
 /// The measures of a repeat or higher-precision run against the reference, by reference item.
 pub fn measured_floors(
+    plan: &Plan,
     reference: &Side<'_>,
     noise: &Side<'_>,
     settings: &Settings,
     watch: &dyn Watch,
-) -> Result<HashMap<usize, Measures>, PairError> {
-    let plan = pairing::pair(reference, noise, settings)?;
-    let measured = plan.pairs.par_iter().filter_map(|pair| {
-        match work(pair, reference, noise, settings, watch).outcome {
-            Outcome::Measured(_, measures) => Some((pair.reference[0], measures)),
-            Outcome::Incomparable(_)
-            | Outcome::Unreadable { .. }
-            | Outcome::NotReached
-            | Outcome::Ranked => None,
-        }
-    });
-    Ok(measured.collect())
+) -> HashMap<usize, Measures> {
+    let pairs = plan.pairing.pairs.par_iter();
+    let measured =
+        pairs.filter_map(
+            |pair| match work(pair, reference, noise, settings, watch).outcome {
+                Outcome::Measured(_, measures) => Some((pair.reference[0], measures)),
+                Outcome::Incomparable(_)
+                | Outcome::Unreadable { .. }
+                | Outcome::NotReached
+                | Outcome::Ranked => None,
+            },
+        );
+    measured.collect()
 }
 
 #[cfg(test)]

@@ -125,7 +125,14 @@ fn through_bytes(
     for (nth, bytes) in messages {
         arrived[nth] = decoded(&bytes, &parts[nth], what);
     }
-    job::merge(&sent(&plan), arrived, sources, settings, Some(&Causes))
+    job::merge(
+        &sent(&plan),
+        arrived,
+        sources,
+        settings,
+        None,
+        Some(&Causes),
+    )
 }
 
 fn document(report: &Judged) -> String {
@@ -360,7 +367,7 @@ fn a_part_that_never_arrives_makes_the_report_partial() {
         &Part::not_reached(),
         "a part that was not reached",
     );
-    let report = job::merge(&plan, parts, &sources, &settings, Some(&Causes));
+    let report = job::merge(&plan, parts, &sources, &settings, None, Some(&Causes));
     assert!(report.partial && !report.pairs.is_empty());
     assert!(report.pairs.iter().all(|pair| pair.causes.is_empty()));
 }

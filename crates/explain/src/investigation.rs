@@ -17,9 +17,8 @@ use twinscope_compare::{
     judged::JudgedPair,
     noise::{Measures, unit_roundoff},
     upstream::{self, Level},
-    verdict::{self, Origin, Verdict},
 };
-use twinscope_report::{Cause, CauseKind, Facts};
+use twinscope_report::{Cause, CauseKind, Facts, Origin, Verdict};
 use twinscope_tensor::Side;
 
 /// Values of pairs behind a divergence that every hypothesis is tried on: a bound on time. Beyond it, size alone tells.
@@ -66,7 +65,10 @@ impl<'a> Investigating<'a> {
         };
         let mut budget = MOST_VALUES;
         for at in 0..pairs.len() {
-            let evidence = investigating.look(pairs, at, &mut budget);
+            let evidence = match investigating.scene.is_stopped() {
+                true => PairEvidence::default(),
+                false => investigating.look(pairs, at, &mut budget),
+            };
             investigating.evidence.push(evidence);
         }
         investigating
@@ -87,7 +89,7 @@ impl<'a> Investigating<'a> {
         match (entry.verdict, &evidence.made_by) {
             (Verdict::Rounding, Some(made_by)) => {
                 evidence.is_coarser = self.is_coarser(at);
-                if !made_by.follows_alternative && verdict::is_far(made_by) {
+                if !made_by.follows_alternative && upstream::is_far(made_by) {
                     evidence.own_error = self.examined(at, None).best.clone();
                 }
             }
@@ -138,9 +140,17 @@ impl<'a> Investigating<'a> {
                 .collect();
         }
         // Integers that something chose, and rows that integers chose, need no cause.
-        let is_by_ids = !evidence.gathered_by.is_empty()
-            || (self.is_integer(at) && evidence.recorded_inputs.is_none());
-        if is_by_ids {
+        let is_chosen = || {
+            let mut near = at.saturating_sub(IDS_BEFORE)..at;
+            evidence.recorded_inputs.is_none()
+                && self.is_integer(at)
+                && near.any(|at| self.levels[at].diverged && !self.levels[at].parameter)
+        };
+        if !evidence.gathered_by.is_empty() || is_chosen() {
+            return;
+        }
+        // Where nothing computed before diverged, there is nothing to tell this pair's error from.
+        if !self.may_have_divergence_before(at) {
             return;
         }
         let found = self.levels[at].measures;
@@ -166,8 +176,7 @@ impl<'a> Investigating<'a> {
             }
         }
         if pairs[at].origin() == Some(Origin::Own)
-            && self.may_have_divergence_before(at)
-            && verdict::may_be_within_reach(pairs, &self.levels, at)
+            && upstream::may_be_within_reach(pairs, &self.levels, at)
         {
             evidence.plain = self.examined(at, None).best.clone();
         }
@@ -184,7 +193,12 @@ impl<'a> Investigating<'a> {
                 own_error,
                 ..
             } = &self.evidence[at];
-            self.levels[at].diverged
+            // What follows from inputs that agree is amplified rounding.
+            let is_amplified = made_by.as_ref().is_some_and(|made_by| {
+                let diverged = |input: &usize| self.levels[*input].diverged;
+                made_by.follows() && !made_by.inputs.iter().any(diverged)
+            });
+            (self.levels[at].diverged && !is_amplified)
                 || *is_coarser
                 || *is_capped
                 || *is_unreduced

@@ -87,6 +87,9 @@ fn examine_once(case: &Case<'_>) -> Examination {
     let examined: Vec<Result<Vec<Found>, _>> = all
         .par_iter()
         .map(|hypothesis| {
+            if case.scene.is_stopped() {
+                return Err("stopped".into());
+            }
             guarded(|| Ok(hypothesis.examine(case)?.into_iter().map(scored).collect()))
         })
         .collect();

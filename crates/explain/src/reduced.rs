@@ -10,11 +10,8 @@ use super::{
     places::partial_sum,
 };
 use std::{collections::HashMap, sync::Arc};
-use twinscope_compare::{
-    judged::{Cause, JudgedPair},
-    verdict::Verdict,
-};
-use twinscope_report::{CauseKind, facts::PartialSum};
+use twinscope_compare::judged::{Cause, JudgedPair};
+use twinscope_report::{CauseKind, Verdict, facts::PartialSum};
 use twinscope_tensor::Side;
 
 /// The causes of pairs whose ranks were never added up, by pair. The flow of the op that takes one rank's part becomes the one from that

@@ -20,12 +20,12 @@ use twinscope_compare::{
     plan::Plan,
     side::{Item, Side},
     upstream::{self, Level},
-    verdict::{Origin, Verdict},
 };
 use twinscope_ops::{
     Hold, KEPT_WHOLE, MOST_ELEMENTS, Memo, Recorded, Run, Tensor, Values, scattered,
     thin::{self, Thin},
 };
+use twinscope_report::{Origin, Verdict};
 use twinscope_tensor::{DType, Operand, View};
 
 /// One pair, as the report has it so far.
@@ -302,6 +302,11 @@ impl<'a> Scene<'a> {
         };
         let levels: Vec<Level> = self.entries.iter().map(level).collect();
         upstream::given(&levels, pair, is_known)
+    }
+
+    /// Whether the comparison was stopped: nothing more is read, and what is found is dropped.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.reference.is_stopped()
     }
 
     /// The pairs, in execution order.

@@ -3,9 +3,10 @@
 
 use std::{fmt::Write as _, path::Path};
 use twinscope_report::{
-    Attempt, Batch, BatchRow, Cause, Comparison, Evidence, Explained, Finding, FindingRow,
-    FirstDivergence, Layout, Leftover, Listing, Origin, Overall, Pair, Rule, SideTotals, Skipped,
-    SkippedRow, StatsListing, StatsRow, TensorRow, Totals, ValueRow, Verdict, Worst,
+    Attempt, Batch, BatchRow, Cause, CauseKind, Comparison, Evidence, Explained, Finding,
+    FindingRow, FirstDivergence, Layout, Leftover, Listing, Origin, Overall, Pair, Rule,
+    SideTotals, Skipped, SkippedRow, StatsListing, StatsRow, TensorRow, Totals, ValueRow, Verdict,
+    Worst,
 };
 use utoipa::ToSchema;
 
@@ -43,7 +44,8 @@ fn python() -> String {
     words(&mut out, "Overall", &Overall::ALL.map(Overall::name));
     words(&mut out, "Rule", &Rule::ALL.map(Rule::name));
     words(&mut out, "Evidence", &Evidence::ALL.map(Evidence::name));
-    // The kinds of causes belong here, as soon as they are an enum.
+    let kinds: Vec<&str> = CauseKind::ALL.iter().map(CauseKind::name).collect();
+    words(&mut out, "CauseKind", &kinds);
     out += "\nFIELDS: dict[str, tuple[str, ...]] = {\n";
     fields::<Comparison>(&mut out);
     fields::<Pair>(&mut out);

@@ -125,6 +125,8 @@ impl Run {
                 .name("measure".to_owned())
                 .spawn(work)?
         };
+        // Whatever ends this function, also a panic while looking on, ends the job.
+        let _stop = StopOnDrop(job.clone());
         let mut shown = Shown::new();
         loop {
             match waiting.recv_timeout(TICK) {
@@ -140,13 +142,12 @@ impl Run {
                 }
             }
         }
-        let finished = job.judged().filter(|_| !self.stopped());
-        let state = if finished.is_some() {
-            State::Done
-        } else {
-            State::Cancelled
+        let report = job.judged().cloned();
+        let state = match report.is_some() && !self.stopped() {
+            true => State::Done,
+            false => State::Cancelled,
         };
-        let report = finished.cloned().or_else(|| job.so_far(&sources.both()));
+        let report = report.or_else(|| job.so_far(&sources.both()));
         let Some(mut report) = report else {
             // Cancelled before the pairs were known.
             return Ok((State::Cancelled, None));
@@ -304,6 +305,14 @@ impl Run {
     }
 }
 
+struct StopOnDrop(Arc<Job>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 fn broken() -> Problem {
     Problem::internal("the comparison failed in a way it should not have")
         .hint("the server still runs; please report the files you compared")
@@ -311,7 +320,8 @@ fn broken() -> Problem {
 
 /// What was told last.
 struct Shown {
-    begun: Instant,
+    /// When planning was last seen: time before that does not count for the speed.
+    measuring_since: Instant,
     told: Option<Progress>,
     filled: Option<usize>,
     rows: Vec<(bool, u8)>,
@@ -322,7 +332,7 @@ impl Shown {
     fn new() -> Self {
         let now = Instant::now();
         Self {
-            begun: now,
+            measuring_since: now,
             told: None,
             filled: None,
             rows: Vec::new(),
@@ -334,7 +344,7 @@ impl Shown {
         self.rows.get(nth) != Some(&row)
     }
 
-    fn progress(&self, known: job::Progress) -> Progress {
+    fn progress(&mut self, known: job::Progress) -> Progress {
         let job::Progress {
             pairs,
             pairs_total,
@@ -342,7 +352,10 @@ impl Shown {
             bytes_total,
             ..
         } = known;
-        let seconds = self.begun.elapsed().as_secs_f64();
+        if known.phase == job::Phase::Planning {
+            self.measuring_since = Instant::now();
+        }
+        let seconds = self.measuring_since.elapsed().as_secs_f64();
         let rate = (bytes > 0 && seconds > 0.0).then(|| bytes as f64 / seconds);
         let left = rate.map(|rate| bytes_total.saturating_sub(bytes) as f64 / rate);
         let measuring = pairs < pairs_total && pairs_total > known.pairs_reused;
@@ -359,5 +372,35 @@ impl Shown {
             bytes_per_second: rate.filter(|_| measuring),
             seconds_left: left.filter(|_| measuring),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_spent_on_planning_does_not_lower_the_speed() {
+        let known = |phase, bytes| job::Progress {
+            phase,
+            pairs: 0,
+            pairs_total: 1,
+            pairs_reused: 0,
+            bytes,
+            bytes_total: 2 << 30,
+        };
+        let mut shown = Shown::new();
+        let begun = shown.measuring_since;
+        thread::sleep(Duration::from_millis(5));
+        let planning = shown.progress(known(job::Phase::Planning, 0));
+        assert_eq!(
+            (planning.phase, planning.bytes_per_second),
+            (Phase::Pairing, None)
+        );
+        let planned = shown.measuring_since;
+        assert!(planned > begun);
+        let measuring = shown.progress(known(job::Phase::Measuring, 1 << 30));
+        assert_eq!(shown.measuring_since, planned);
+        assert!(measuring.bytes_per_second.is_some() && measuring.seconds_left.is_some());
     }
 }

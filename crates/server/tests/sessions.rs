@@ -711,6 +711,58 @@ async fn a_running_comparison_is_cancelled_at_once_and_keeps_what_it_knows() {
     );
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_comparison_is_cancelled_at_once_while_its_pairs_are_found() {
+    let server = Server::new();
+    two_runs(&server);
+    let mut settings = twinscope_compare::Settings::default();
+    settings.set_match("exec:sleep 30").unwrap();
+    let files = server.dir.path().join("files");
+    let id = twinscope_server::open_paths(
+        &server.app,
+        &files.join("a.safetensors"),
+        Some(&files.join("b.safetensors")),
+        settings,
+    )
+    .unwrap();
+    let session = format!("/api/v1/sessions/{id}");
+    while server.get(&session).await.json()["progress"]["phase"] != "pairing" {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    server
+        .call(Method::DELETE, &format!("{session}/comparison"), None)
+        .await;
+    let begun = std::time::Instant::now();
+    let document = server.wait(&session).await;
+    assert_eq!(document["state"], "cancelled");
+    assert!(
+        begun.elapsed().as_secs() < 20,
+        "it waited for the pairs: {:?}",
+        begun.elapsed()
+    );
+    assert!(document["headline"].is_null(), "{document}");
+    assert_eq!(
+        server.get(&format!("{session}/report.json")).await.code(),
+        "not_compared"
+    );
+    // Nothing is left over: it can be told to pair in another way, and then has an answer.
+    server
+        .post(
+            &format!("{session}/edits"),
+            json!({"kind": "settings", "settings": {}}),
+        )
+        .await;
+    let document = server.wait(&session).await;
+    assert_eq!(
+        (
+            document["state"].as_str(),
+            document["headline"]["verdict"].as_str()
+        ),
+        (Some("done"), Some("diverged"))
+    );
+}
+
 #[tokio::test]
 async fn fifty_comparisons_at_once_all_finish() {
     let server = Server::new();

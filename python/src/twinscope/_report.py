@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator, TypeVar, Union
 
 from . import _html
-from ._schema import Origin, Overall, Verdict
+from ._schema import CauseKind, Origin, Overall, Verdict
 
 T = TypeVar("T")
 Number = Union[float, int, None]
@@ -62,9 +62,10 @@ class Totals:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a pair differs: a kind of `docs/contract.md`, how much of the difference it explains, a sentence, and what was fitted."""
+    """Why a pair differs: a kind of `docs/causes.md`, how much of the difference it explains, a sentence, and what was fitted."""
 
-    kind: str
+    # Any string: a report of a newer program may have kinds that this package does not know.
+    kind: Union[CauseKind, str]
     explained: Number
     text: str
     details: dict[str, Any] | None = None

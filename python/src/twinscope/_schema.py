@@ -9,6 +9,7 @@ Origin = Literal["own", "inherited"]
 Overall = Literal["agree", "diverged", "incomparable"]
 Rule = Literal["manual", "layer_stage", "exact", "normalized", "pattern", "plugin", "fuzzy", "shape", "values"]
 Evidence = Literal["shape", "values", "declared", "user"]
+CauseKind = Literal["permuted", "transposed", "swapped", "wrong_tensor", "shifted", "rotated", "masked", "partial_sum", "missing_term", "extra_term", "scale", "channel_scale", "row_scale", "offset", "rounded", "quantized", "clipped", "dropout", "negated", "function", "localized", "low_rank", "row_affine", "nonfinite", "softmax_scale", "routing", "input_differs", "unknown"]
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "Report": ("candidate", "computed_in", "divergences", "findings", "first_divergence", "layer_offset", "left_out", "only_candidate", "only_reference", "pairs", "partial", "reference", "schema", "skipped", "verdict",),

@@ -702,13 +702,19 @@ export interface components {
             /** @description The file's name, or its path inside the dropped folder. */
             path: string;
         };
-        /** @description Why a pair differs: one sentence, and the values that were fitted. */
+        /** @description One sentence on why a pair differs, with what it rests on. */
         Cause: {
-            details?: Record<string, never>;
-            explained: components["schemas"]["Number"] | null;
-            kind: string;
+            details: Record<string, never>;
+            /**
+             * Format: double
+             * @description Which share of the difference it explains; `None` when that is undefined.
+             */
+            explained: number | null;
+            kind: components["schemas"]["CauseKind"];
             text: string;
         };
+        /** @description Today one of permuted, transposed, swapped, wrong_tensor, shifted, rotated, masked, partial_sum, missing_term, extra_term, scale, channel_scale, row_scale, offset, rounded, quantized, clipped, dropout, negated, function, localized, low_rank, row_affine, nonfinite, softmax_scale, routing, input_differs, unknown; newer versions may add kinds. */
+        CauseKind: string;
         /** @description Values exactly, row after row. Lists that were not asked for are null. */
         CellsDoc: {
             candidate: string[] | null;

@@ -19,6 +19,8 @@ export class SessionState {
   verdict = $state<Schemas["Overall"] | null>(null);
   divergences = $state(0);
   partial = $state(false);
+  /** The comparison after the last edit ended before its pairs were known: the result is that of an earlier revision. */
+  outdated = $state(false);
   computedIn = $state<readonly (string | null)[]>([]);
   progress = $state.raw<Schemas["Progress"] | null>(null);
   state = $state<Schemas["State"]>("idle");
@@ -101,6 +103,7 @@ export class SessionState {
       if (changes !== this.#changes) return;
       this.#take(doc);
       if (found) this.#takePairs(found);
+      this.outdated = found !== null && found.revision < doc.revision && (doc.state === "cancelled" || doc.state === "interrupted");
       if (doc.state === "running") {
         for (const { revision, rows } of this.#told) if (revision >= this.#revision) this.#merge(revision, rows);
         this.#soFar(doc.revision);

@@ -103,11 +103,7 @@ impl Run<'_> {
         }
         let judgement = |(at, agreeing): (usize, usize)| {
             let agrees_at = Some(self.pairs[agreeing].name.clone());
-            let judgement = Judgement::new(Verdict::Harmless, None, UNDONE);
-            let judgement = Judgement {
-                agrees_at,
-                ..judgement
-            };
+            let judgement = Judgement::new(Verdict::Harmless, None, agrees_at, UNDONE);
             (at, judgement)
         };
         forgiven.into_iter().map(judgement).collect()

@@ -11,7 +11,6 @@ mod size;
 mod tests;
 
 pub use harmless::forgive;
-pub use rules::{is_far, may_be_within_reach};
 pub use size::{Facts, Judge};
 pub use twinscope_report::{Origin, Overall, Verdict};
 
@@ -21,7 +20,7 @@ use crate::{
     noise::Measures,
     upstream::{self, Level},
 };
-use rules::Case;
+use rules::{Case, Decision};
 
 /// The opinion on one pair, and the rule it rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,18 +45,23 @@ const NOT_COMPARED: Reason = Reason {
 };
 
 impl Judgement {
-    fn new(verdict: Verdict, origin: Option<Origin>, reason: Reason) -> Self {
+    fn new(
+        verdict: Verdict,
+        origin: Option<Origin>,
+        agrees_at: Option<String>,
+        reason: Reason,
+    ) -> Self {
         Self {
             verdict,
             origin,
-            agrees_at: None,
+            agrees_at,
             reason,
         }
     }
 
     /// A pair without numbers: its shapes do not line up, it cannot be read, or its turn did not come.
     pub(crate) fn not_compared() -> Self {
-        Self::new(Verdict::Incomparable, None, NOT_COMPARED)
+        Self::new(Verdict::Incomparable, None, None, NOT_COMPARED)
     }
 
     pub fn verdict(&self) -> Verdict {
@@ -106,8 +110,8 @@ pub fn settle(pairs: &[JudgedPair], evidence: &[PairEvidence]) -> Vec<Judgement>
             diverged_before,
             amplified,
         };
-        let judgement = case.judge();
-        if judgement.reason.name == rules::AMPLIFIED {
+        let (judgement, decision) = case.judge();
+        if decision == Decision::Amplified {
             amplified = upstream::max(&amplified, &pair.measures);
         }
         // A wrong parameter is loaded anew everywhere; what was computed wrongly is passed on.

@@ -25,12 +25,11 @@ pub(super) enum Decision {
     /// What size alone said.
     AsBySize,
     Rounding,
+    /// Rounding that an op amplified: it passes on more than its own.
+    Amplified,
     Own,
     Inherited,
 }
-
-/// The rule whose pairs pass on more than rounding.
-pub(super) const AMPLIFIED: &str = "amplified";
 
 /// Asked from the first to the last. A pair that no rule is about stays as size judged it.
 pub(super) const RULES: &[Rule] = &[
@@ -109,11 +108,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         reason: Reason {
-            name: AMPLIFIED,
+            name: "amplified",
             why: "The candidate is what its own inputs imply, and they agree: the op amplified their rounding.",
         },
         holds: |case| case.is_amplified_rounding() && !case.has_tolerance(),
-        then: Decision::Rounding,
+        then: Decision::Amplified,
     },
     Rule {
         reason: Reason {
@@ -175,10 +174,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// How far beyond its own rounding an op must be, when the difference of the pair is within what came from upstream, to be looked at as a
-/// fault.
-const FAR: f64 = 4.0;
-
 /// A cause explains nearly all of an op's own error.
 const NEARLY_ALL: f64 = 0.9;
 
@@ -188,14 +183,11 @@ const IDS_BEFORE: usize = 8;
 /// A cause of a kind that errors from upstream can imitate must explain this much of what is beyond the inputs' error.
 const MOST_OF_IT: f64 = 0.8;
 
-/// So few values have no place, nor do they follow a function.
+/// Below this many elements a proven cause may be a coincidence.
 const FEW: usize = 64;
 
-/// Of an error before, this share of it is a trace.
+/// Errors below this share of the largest upstream error are no fault of their own.
 const TRACE: f64 = 1e-3;
-
-/// More of a tensor than of all before that is as it was: an error that did not come from there.
-const UNTOUCHED: f64 = 0.1;
 
 /// One pair with all that is known when it is judged.
 pub(super) struct Case<'a> {
@@ -213,18 +205,19 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
-    pub(super) fn judge(&self) -> Judgement {
+    /// The judgement by the first rule that holds. A pair that stays as size judged it keeps that reason.
+    pub(super) fn judge(&self) -> (Judgement, Decision) {
         let Some(rule) = RULES.iter().find(|rule| (rule.holds)(self)) else {
-            return self.by_size.clone();
+            return (self.by_size.clone(), Decision::AsBySize);
         };
-        match rule.then {
-            Decision::AsBySize => self.by_size.clone(),
-            Decision::Rounding => Judgement::new(Verdict::Rounding, None, rule.reason),
-            Decision::Own => Judgement::new(Verdict::Diverged, Some(Origin::Own), rule.reason),
-            Decision::Inherited => {
-                Judgement::new(Verdict::Diverged, Some(Origin::Inherited), rule.reason)
-            }
-        }
+        let (verdict, origin) = match rule.then {
+            Decision::AsBySize => return (self.by_size.clone(), Decision::AsBySize),
+            Decision::Rounding | Decision::Amplified => (Verdict::Rounding, None),
+            Decision::Own => (Verdict::Diverged, Some(Origin::Own)),
+            Decision::Inherited => (Verdict::Diverged, Some(Origin::Inherited)),
+        };
+        let judgement = Judgement::new(verdict, origin, None, rule.reason);
+        (judgement, rule.then)
     }
 
     fn pair(&self) -> &JudgedPair {
@@ -249,14 +242,13 @@ impl Case<'_> {
     }
 
     fn is_nonfinite(&self) -> bool {
-        is_nonfinite(self.pair())
+        upstream::is_nonfinite(self.pair())
     }
 
-    /// An earlier pair, as it is judged by now.
+    /// As it is judged by now; a weight recorded behind what takes it, by size.
     fn is_diverged(&self, at: usize) -> bool {
-        self.judged
-            .get(at)
-            .is_some_and(|judged| judged.verdict() == Verdict::Diverged)
+        let judged = self.judged.get(at).unwrap_or(&self.pairs[at].judgement);
+        judged.verdict() == Verdict::Diverged
     }
 
     /// Diverged and computed: a wrong parameter is loaded anew everywhere, what was computed wrongly is passed on.
@@ -287,7 +279,7 @@ impl Case<'_> {
                     && made_by
                         .inputs
                         .iter()
-                        .any(|input| is_nonfinite(&self.pairs[*input]))
+                        .any(|input| upstream::is_nonfinite(&self.pairs[*input]))
             })
     }
 
@@ -302,7 +294,7 @@ impl Case<'_> {
             .own_error
             .as_ref()
             .is_some_and(|cause| cause.explained > Some(NEARLY_ALL));
-        made_by.follows_alternative || (is_far(made_by) && named)
+        made_by.follows_alternative || (upstream::is_far(made_by) && named)
     }
 
     fn is_integer(&self, at: usize) -> bool {
@@ -363,7 +355,7 @@ impl Case<'_> {
 
     /// Whether an error that is far larger than those before may be what an op makes of them all the same, and nothing says otherwise.
     fn is_within_reach(&self) -> bool {
-        if !may_be_within_reach(self.pairs, self.levels, self.at) {
+        if !upstream::may_be_within_reach(self.pairs, self.levels, self.at) {
             return false;
         }
         // A place is no reason to believe that it began there.
@@ -371,28 +363,6 @@ impl Case<'_> {
         let named = plain.is_some_and(|cause| cause.kind != CauseKind::Localized);
         !(named && self.elements() >= FEW)
     }
-}
-
-/// Whether the numbers alone leave it possible that a pair inherited an error much larger than those before it. `explain` asks too, to
-/// look for a cause only where it matters.
-pub fn may_be_within_reach(pairs: &[JudgedPair], levels: &[Level], at: usize) -> bool {
-    let pair = &pairs[at];
-    let is_integer = unit_roundoff(pair.judged_by[0]).is_none();
-    if pair.parameter || is_integer || is_nonfinite(pair) {
-        return false;
-    }
-    // What is wrong everywhere leaves nothing behind it as it was.
-    let diverged = (0..at).filter(|before| levels[*before].diverged && !levels[*before].parameter);
-    let untouched = diverged
-        .map(|before| share_kept(&pairs[before]))
-        .fold(0.0, f64::max);
-    share_kept(pair) <= untouched + UNTOUCHED
-        && !upstream::is_strange(&pair.measures, &upstream::largest(levels, 0..at))
-}
-
-/// Whether an op's own error is far beyond its rounding. `explain` asks too, to look for a cause only where it matters.
-pub fn is_far(made_by: &MadeBy) -> bool {
-    (0..2).any(|measure| made_by.off[measure] > FAR * made_by.bound[measure])
 }
 
 /// Whether an op may have made such errors of those it was given. Not more than once: what it makes of them is no new level.
@@ -403,26 +373,10 @@ fn is_given(found: &Measures, level: &Measures) -> bool {
         .all(|(found, level)| *found <= PASSED_ON * level)
 }
 
-fn is_nonfinite(pair: &JudgedPair) -> bool {
-    pair.totals
-        .as_ref()
-        .is_some_and(|totals| totals.nonfinite_differing > 0)
-}
-
 fn elements(pair: &JudgedPair) -> usize {
     let shape = pair.shape.as_ref();
     let elements = shape.map_or(0, |shape| {
         shape.dims().iter().map(|dim| *dim as usize).product()
     });
     elements * pair.dtypes[0].values_per_element()
-}
-
-/// The share of a pair that is the same on both sides; zeros are made of anything by a relu or a mask.
-fn share_kept(pair: &JudgedPair) -> f64 {
-    let Some(totals) = &pair.totals else {
-        return 0.0;
-    };
-    let same = totals.compared.saturating_sub(totals.differing);
-    let zeros = totals.reference.zero.min(totals.candidate.zero);
-    same.saturating_sub(zeros) as f64 / totals.count.max(1) as f64
 }

@@ -92,11 +92,11 @@ impl Judge {
         self.pairs += 1;
         let totals = facts.totals;
         if totals.differing == 0 {
-            return Judgement::new(Verdict::Identical, None, EQUAL);
+            return Judgement::new(Verdict::Identical, None, None, EQUAL);
         }
         if facts.tolerance {
             return if totals.beyond == Some(0) {
-                Judgement::new(Verdict::Rounding, None, WITHIN_TOLERANCE)
+                Judgement::new(Verdict::Rounding, None, None, WITHIN_TOLERANCE)
             } else {
                 self.diverge(facts, facts.measures)
             };
@@ -121,7 +121,7 @@ impl Judge {
             return self.diverge(facts, found);
         }
         self.level = max(&self.level, &found);
-        Judgement::new(Verdict::Rounding, None, WITHIN_NOISE)
+        Judgement::new(Verdict::Rounding, None, None, WITHIN_NOISE)
     }
 
     /// What rounding can do at the pair that comes next: its own floor, or what arrives from upstream.
@@ -189,7 +189,7 @@ impl Judge {
         } else {
             BEYOND_NOISE
         };
-        Judgement::new(Verdict::Diverged, Some(origin), reason)
+        Judgement::new(Verdict::Diverged, Some(origin), None, reason)
     }
 }
 

@@ -32,7 +32,7 @@ fn pair(name: &str, verdict: Verdict, origin: Option<Origin>, error: f64) -> Jud
         shape: Some(Shape::from(vec![16, 64])),
         dtypes: [DType::F32; 2],
         judged_by: [DType::F32; 2],
-        judgement: Judgement::new(verdict, origin, NOT_COMPARED),
+        judgement: Judgement::new(verdict, origin, None, NOT_COMPARED),
         totals: Some(totals),
         causes: Vec::new(),
         noise: [1e-6; 4],
@@ -158,6 +158,21 @@ fn evidence_never_overrules_a_tolerance() {
         (within(own("y", 0.1), 3), follows(&[0])),
     ];
     let (_, verdict, _) = last(run);
+    let consumer = vec![
+        (
+            within(rounding("parts"), 0),
+            PairEvidence {
+                is_unreduced: true,
+                ..nothing()
+            },
+        ),
+        (within(own("y", 0.1), 3), follows(&[0])),
+    ];
+    assert_eq!(
+        last(consumer).2,
+        Some(Origin::Own),
+        "what is within the tolerance gives nothing on"
+    );
     assert_eq!(
         verdict,
         Verdict::Diverged,
@@ -271,6 +286,19 @@ fn what_its_own_inputs_imply_is_inherited_or_amplified_rounding() {
         last(nan).1,
         Verdict::Diverged,
         "a NaN that appears is no rounding"
+    );
+}
+
+#[test]
+fn a_wrong_weight_recorded_behind_its_output_is_an_input_that_diverged() {
+    let mut weight = own("w", 0.5);
+    weight.parameter = true;
+    let run = vec![(own("y", 0.5), follows(&[1])), (weight, nothing())];
+    let (pairs, evidence): (Vec<_>, Vec<_>) = run.into_iter().unzip();
+    let judged = &settle(&pairs, &evidence)[0];
+    assert_eq!(
+        (judged.rule(), judged.origin()),
+        ("follows", Some(Origin::Inherited))
     );
 }
 
@@ -597,7 +625,7 @@ fn the_whole_agrees_when_every_pair_does() {
     let judged = |verdicts: &[Verdict]| {
         let judged: Vec<Judgement> = verdicts
             .iter()
-            .map(|verdict| Judgement::new(*verdict, None, NOT_COMPARED))
+            .map(|verdict| Judgement::new(*verdict, None, None, NOT_COMPARED))
             .collect();
         overall(judged.iter())
     };

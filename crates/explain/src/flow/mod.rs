@@ -12,10 +12,11 @@ mod tests;
 
 use super::{Scene, guarded, scene::SideRun};
 use rayon::prelude::*;
-use twinscope_compare::{layout::Which, noise::Measures, verdict::Verdict};
+use twinscope_compare::{layout::Which, noise::Measures};
 use twinscope_ops::{
     ALL, Ask, Effort, Learned, MOST_WORK, Out, Site, Trust, Try, WHOLE, every_op, learn, own_floor,
 };
+use twinscope_report::Verdict;
 use twinscope_tensor::formula::Formula;
 
 pub(super) use counterfactual::Confirmed;
@@ -141,7 +142,10 @@ pub(super) fn every(scene: &Scene<'_>) -> Vec<Option<Flow>> {
             differs && seen <= MOST_VALUES
         })
         .collect();
-    let found = |pair: usize| guarded(|| Ok(of_pair(scene, pair))).ok().flatten();
+    let found = |pair: usize| {
+        let look = || guarded(|| Ok(of_pair(scene, pair))).ok().flatten();
+        (!scene.is_stopped()).then(look).flatten()
+    };
     wanted
         .par_iter()
         .enumerate()

@@ -92,13 +92,11 @@ impl Begun {
 
 impl Comparison {
     pub(super) fn run(&self, opening: &Opening) -> anyhow::Result<Compared> {
-        let begun = self.work(opening)?;
+        let stopped = || Failure::new("stopped before anything was compared");
+        let begun = self.work(opening)?.ok_or_else(stopped)?;
         let report = match begun.job.judged() {
             Some(report) => report.clone(),
-            None => begun
-                .job
-                .so_far(&begun.sources())
-                .ok_or_else(|| Failure::new("stopped before anything was compared"))?,
+            None => begun.job.so_far(&begun.sources()).ok_or_else(stopped)?,
         };
         begun.reference.all_read();
         begun.candidate.iter().for_each(|opened| opened.all_read());
@@ -113,8 +111,8 @@ impl Comparison {
         opening: &Opening,
         find: impl FnOnce(&document::Comparison) -> anyhow::Result<usize>,
     ) -> anyhow::Result<document::Explained> {
-        let begun = self.work(opening)?;
         let stopped = || Failure::new("stopped before the pair was examined");
+        let begun = self.work(opening)?.ok_or_else(stopped)?;
         let report = begun.job.judged().filter(|_| !begun.job.is_stopped());
         let (report, plan) = report.zip(begun.job.plan()).ok_or_else(stopped)?;
         let mut whole = report.document();
@@ -145,8 +143,8 @@ impl Comparison {
         ))
     }
 
-    /// Opens the sources and runs the job on them, until it is done or Ctrl-C is pressed.
-    fn work(&self, opening: &Opening) -> anyhow::Result<Arc<Begun>> {
+    /// Opens the sources and runs the job on them, until it is done or Ctrl-C is pressed. `None` when the sources were not open by then.
+    fn work(&self, opening: &Opening) -> anyhow::Result<Option<Arc<Begun>>> {
         let known: Arc<OnceLock<Arc<Begun>>> = Arc::default();
         let bar = Measuring::new();
         let work = {
@@ -154,6 +152,10 @@ impl Comparison {
             move || -> anyhow::Result<()> {
                 let begun = Arc::new(comparison.begin(&opening)?);
                 let begun = known.get_or_init(|| begun);
+                if interrupt::stopped() {
+                    // Ctrl-C while the sources were opened: there was no job to stop yet.
+                    begun.job.stop();
+                }
                 Ok(begun.job.run(&begun.sources(), Some(&Causes))?)
             }
         };
@@ -171,8 +173,7 @@ impl Comparison {
         if let Some(worked) = finished {
             worked?;
         }
-        let begun = known.get().cloned();
-        begun.ok_or_else(|| Failure::new("stopped before anything was compared").into())
+        Ok(known.get().cloned())
     }
 
     fn begin(&self, opening: &Opening) -> anyhow::Result<Begun> {
