@@ -356,21 +356,17 @@ impl Job {
         {
             return 0;
         }
-        let known: HashMap<(&[usize], &[usize]), (&Pair, &Part)> = before
-            .plan
-            .pairing
-            .pairs
-            .iter()
-            .zip(&before.parts)
+        let is_known = |part: &Part| {
+            matches!(
+                part.outcome,
+                Outcome::Measured(..) | Outcome::Incomparable(_)
+            )
+        };
+        let earlier_pairs = before.plan.pairing.pairs.iter().zip(&before.parts);
+        let known: HashMap<_, (&Pair, &Part)> = earlier_pairs
             .filter_map(|(pair, part)| {
-                let key = (&pair.reference[..], &pair.candidate[..]);
-                Some((key, (pair, part.get()?)))
-            })
-            .filter(|(_, (_, part))| {
-                matches!(
-                    part.outcome,
-                    Outcome::Measured(..) | Outcome::Incomparable(_)
-                )
+                let part = part.get().filter(|part| is_known(part))?;
+                Some(((&pair.reference[..], &pair.candidate[..]), (pair, part)))
             })
             .collect();
         let mut reused = 0;
