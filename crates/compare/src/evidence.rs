@@ -10,8 +10,6 @@ pub struct PairEvidence {
     pub recorded_inputs: Option<Vec<usize>>,
     /// The op that makes the reference of recorded tensors, and whether the candidate follows it.
     pub made_by: Option<MadeBy>,
-    /// The candidate lies on the grid of a coarser dtype, and neither its inputs nor the tensor before it do.
-    pub is_coarser: bool,
     /// The candidate is a softcap of the reference, and a cause is proven.
     pub is_capped: bool,
     /// The ranks' parts add up to the reference, but the op that takes them was computed from one part.

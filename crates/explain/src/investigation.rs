@@ -4,7 +4,7 @@
 //! beforehand where that is.
 
 use super::{
-    Case, Examination, Scene, examine_pair,
+    Examination, Scene, examine_pair,
     flow::{self, Flow},
     named, reduced,
 };
@@ -18,8 +18,7 @@ use twinscope_compare::{
     noise::{Measures, unit_roundoff},
     upstream::{self, Level},
 };
-use twinscope_report::{Cause, CauseKind, Facts, Origin, Verdict};
-use twinscope_tensor::Side;
+use twinscope_report::{Cause, CauseKind, Origin, Verdict};
 
 /// Values of pairs behind a divergence that every hypothesis is tried on: a bound on time. Beyond it, size alone tells.
 const MOST_VALUES: usize = 1 << 23;
@@ -87,19 +86,14 @@ impl<'a> Investigating<'a> {
             return evidence;
         }
         match (entry.verdict, &evidence.made_by) {
-            (Verdict::Rounding, Some(made_by)) => {
-                evidence.is_coarser = self.is_coarser(at);
-                if !made_by.follows_alternative && upstream::is_far(made_by) {
-                    evidence.own_error = self.examined(at, None).best.clone();
-                }
+            (Verdict::Rounding, Some(made_by))
+                if !made_by.follows_alternative && upstream::is_far(made_by) =>
+            {
+                evidence.own_error = self.examined(at, None).best.clone();
             }
             (Verdict::Rounding, None) => {
-                evidence.is_coarser = self.is_coarser(at);
                 evidence.is_capped = flow::capped(&self.scene, at).is_some()
                     && self.examined(at, None).best.is_some();
-            }
-            (Verdict::Diverged, Some(made_by)) => {
-                evidence.is_coarser = made_by.follows() && self.is_coarser(at);
             }
             (Verdict::Diverged, None) => self.look_behind(pairs, at, budget, &mut evidence),
             _ => {}
@@ -187,7 +181,6 @@ impl<'a> Investigating<'a> {
         let is_suspect = |at: usize| {
             let PairEvidence {
                 made_by,
-                is_coarser,
                 is_capped,
                 is_unreduced,
                 own_error,
@@ -199,7 +192,6 @@ impl<'a> Investigating<'a> {
                 made_by.follows() && !made_by.inputs.iter().any(diverged)
             });
             (self.levels[at].diverged && !is_amplified)
-                || *is_coarser
                 || *is_capped
                 || *is_unreduced
                 || own_error.is_some()
@@ -230,12 +222,6 @@ impl<'a> Investigating<'a> {
             let before = self.examined(before, None);
             before.best.as_ref().is_some_and(|best| best.kind == *kind)
         })
-    }
-
-    /// One tensor on a coarser dtype's grid while those before it, and those it was computed from, are not. A whole run on that grid was
-    /// only recorded in a wider dtype.
-    fn is_coarser(&self, at: usize) -> bool {
-        is_coarser(&self.scene, at, self.flows[at].as_ref())
     }
 
     fn examined(&self, at: usize, given: Option<Measures>) -> Arc<Examined> {
@@ -334,46 +320,6 @@ fn is_scaled_alike(scene: &Scene<'_>, before: usize, at: usize) -> bool {
     scale(before)
         .zip(scale(at))
         .is_some_and(|(before, here)| same(before, here) || same(before * before, here))
-}
-
-/// One tensor on a coarser dtype's grid while those before it, and those it was computed from, are not: computed in less precision, even where
-/// the difference is no more than what came from upstream. A whole run on that grid was only recorded in a wider dtype.
-fn is_coarser(scene: &Scene<'_>, at: usize, flow: Option<&Flow>) -> bool {
-    let coarse = |at: usize| {
-        // A few scattered values rule it out nearly always, without reading the rest.
-        let dtypes = scene.entries()[at].dtypes;
-        if scene
-            .sketch(at)
-            .is_some_and(|[_, candidate]| !super::values::may_lie_on_a_grid(&candidate, &dtypes))
-        {
-            return None;
-        }
-        let loaded = scene.load(at)?;
-        let found = super::values::ROUNDED
-            .examine(&Case::new(scene, at, &loaded))
-            .ok()?;
-        let found = found.into_iter().next()?;
-        match found.details.facts {
-            Facts::Rounded(rounded) => rounded
-                .grid()
-                .filter(|(side, _)| *side == Side::Candidate)
-                .map(|(_, dtype)| dtype.to_owned()),
-            _ => None,
-        }
-    };
-    let Some(dtype) = coarse(at) else {
-        return false;
-    };
-    let mut before = (0..at).rev().filter(|before| {
-        !scene.entries()[*before].parameter && scene.entries()[*before].dims.len() > 1
-    });
-    let given = flow.iter().flat_map(|flow| flow.inputs.iter().copied());
-    let Some(last) = before.next() else {
-        return false;
-    };
-    std::iter::once(last)
-        .chain(given)
-        .all(|other| coarse(other).as_ref() != Some(&dtype))
 }
 
 /// How far beyond rounding the finite rest of a tensor with a NaN must be to be wrong by itself.

@@ -64,16 +64,6 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         reason: Reason {
-            name: "coarser",
-            why: "It lies on a coarser dtype's grid where its inputs and the tensor before it do not: computed in less precision, even where the difference is within the noise.",
-        },
-        holds: |case| {
-            case.own_evidence().is_coarser && (case.is_rounding() || case.is_amplified_rounding())
-        },
-        then: Decision::Own,
-    },
-    Rule {
-        reason: Reason {
             name: "hidden_fault",
             why: "The difference is within the noise from upstream, but a proven cause names a fault of the op itself.",
         },

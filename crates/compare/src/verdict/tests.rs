@@ -146,12 +146,11 @@ fn evidence_never_overrules_a_tolerance() {
         }
         pair
     };
-    let coarser = PairEvidence {
-        is_coarser: true,
+    let unreduced = PairEvidence {
         is_unreduced: true,
         ..nothing()
     };
-    let (_, verdict, origin) = last(vec![(within(rounding("x"), 0), coarser)]);
+    let (_, verdict, origin) = last(vec![(within(rounding("x"), 0), unreduced)]);
     assert_eq!((verdict, origin), ROUNDING);
     let run = vec![
         (rounding("x"), nothing()),
@@ -191,29 +190,10 @@ fn partial_sums_that_one_rank_used_alone_are_a_fault_although_they_add_up() {
 
 #[test]
 fn equal_pairs_and_pairs_without_numbers_stay_as_they_are() {
-    let coarser = || PairEvidence {
-        is_coarser: true,
-        ..breaks(&[])
-    };
     for verdict in [Verdict::Identical, Verdict::Incomparable] {
-        let (_, judged, origin) = last(vec![(pair("x", verdict, None, 0.0), coarser())]);
+        let (_, judged, origin) = last(vec![(pair("x", verdict, None, 0.0), breaks(&[]))]);
         assert_eq!((judged, origin), (verdict, None));
     }
-}
-
-#[test]
-fn a_coarser_grid_is_a_fault_where_nothing_else_explains_the_difference() {
-    let coarser = |evidence: PairEvidence| PairEvidence {
-        is_coarser: true,
-        ..evidence
-    };
-    assert_eq!(
-        last(vec![(rounding("x"), coarser(nothing()))]),
-        by("coarser", OWN)
-    );
-    let run = |input: JudgedPair| vec![(input, nothing()), (own("y", 0.1), coarser(follows(&[0])))];
-    assert_eq!(last(run(rounding("x"))), by("coarser", OWN));
-    assert_eq!(last(run(own("x", 0.1))), by("follows", INHERITED));
 }
 
 #[test]

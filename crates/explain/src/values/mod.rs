@@ -24,11 +24,7 @@ mod scale;
 
 use super::Hypothesis;
 
-pub(super) use rounded::may_lie_on_a_grid;
 pub(super) use sampling::spread;
-
-/// The one that is also asked whether a tensor has less precision than its neighbours.
-pub(super) const ROUNDED: &dyn Hypothesis = &rounded::Rounded;
 
 /// In the order they are tried.
 pub(super) const ALL: &[&dyn Hypothesis] = &[

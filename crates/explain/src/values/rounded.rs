@@ -43,16 +43,6 @@ impl Hypothesis for Rounded {
     }
 }
 
-/// Whether some values leave it possible that all lie on a grid that is coarser than these dtypes.
-pub(crate) fn may_lie_on_a_grid(values: &[f64], dtypes: &[twinscope_tensor::DType]) -> bool {
-    let coarser = |grid: &Grid| dtypes.iter().all(|dtype| grid.is_coarser_than(*dtype));
-    GRIDS.into_iter().filter(coarser).any(|grid| {
-        values
-            .iter()
-            .all(|value| !value.is_finite() || grid.holds(*value))
-    })
-}
-
 /// The coarsest grid that holds one side and not the other; the dtypes that they are recorded in hold more.
 fn lies_on(case: &Case<'_>, rounded: &[f64], exact: &[f64]) -> Option<Grid> {
     // Below its smallest number with all digits a dtype is as coarse by itself: there every value lies on some grid.
