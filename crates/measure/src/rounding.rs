@@ -81,7 +81,7 @@ pub fn smallest(dtype: DType) -> f64 {
 ///
 /// Sums in bf16 are kept in single precision and rounded once, sums in f32 round at every term. In 60 healthy small transformers of 14 kinds
 /// the first layer's `whole` reached 3.4 unit roundoffs in bf16 (against f32, and under another summation order), 1.9 in f16 and 7.6 in f32:
-/// the 8 of [`FLOOR`] is just enough for f32 and twice too much for bf16, where faults of a few percent would hide below it.
+/// the 8 units of the floor in `compare` are just enough for f32 and twice too much for bf16, where faults of a few percent would hide below it.
 pub fn floor_unit(dtype: DType) -> Option<f64> {
     let unit = unit_roundoff(dtype)?;
     Some(if matches!(dtype, DType::Bf16 | DType::Bc32) {
