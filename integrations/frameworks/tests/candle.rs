@@ -253,6 +253,6 @@ fn the_same_model_recorded_twice_is_identical() {
         report
             .pairs
             .iter()
-            .all(|pair| pair.verdict == twinscope_compare::Verdict::Identical)
+            .all(|pair| pair.verdict() == twinscope_compare::Verdict::Identical)
     );
 }

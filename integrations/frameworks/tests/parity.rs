@@ -6,7 +6,7 @@ use common::{compare, open, turn};
 use std::path::Path;
 use twinscope_capture::{Recorder, Role};
 use twinscope_capture_burn::record_ops;
-use twinscope_compare::{Overall, Report, Verdict};
+use twinscope_compare::{Judged, Overall, Verdict};
 use twinscope_frameworks::{Fault, burn_model, candle_model};
 
 fn record_candle(run: &Path, fault: Option<Fault>) {
@@ -25,7 +25,7 @@ fn record_burn(run: &Path) {
 }
 
 /// burn is the reference, candle may be broken.
-fn burn_against_candle(fault: Option<Fault>) -> Report {
+fn burn_against_candle(fault: Option<Fault>) -> Judged {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let (candle, burn) = (folder.path().join("candle"), folder.path().join("burn"));
@@ -50,7 +50,7 @@ fn candle_and_burn_agree_to_rounding() {
     let rounding = report
         .pairs
         .iter()
-        .filter(|pair| pair.verdict == Verdict::Rounding)
+        .filter(|pair| pair.verdict() == Verdict::Rounding)
         .count();
     assert!(
         rounding > 15,
@@ -73,7 +73,7 @@ fn a_fault_in_one_of_them_is_found_where_it_is_with_its_cause() {
         let pair = &report.pairs[first];
         assert_eq!(pair.name, place, "{fault:?}");
         assert_eq!(
-            pair.causes.first().map(|cause| cause.kind),
+            pair.causes.first().map(|cause| cause.kind.name()),
             Some(kind),
             "{fault:?}: {:?}",
             pair.causes

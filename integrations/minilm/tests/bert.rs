@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use twinscope_capture::{Recorder, candle as capture};
-use twinscope_compare::{Overall, Judged, Settings, Sources};
+use twinscope_compare::{Judged, Overall, Settings, Sources};
 use twinscope_formats::{Cache, Limits, OpenOptions};
 use twinscope_minilm::{bert, fix_the_mask, forward};
 use twinscope_tensor::TensorSource;
@@ -160,7 +160,7 @@ fn bf16_returns_nan_and_the_first_producer_is_the_minimum_of_the_mask() {
     let first = &report.pairs[report.first_divergence().unwrap()];
     assert_eq!(first.name, "attention_mask.minimum");
     assert_eq!(
-        first.causes.first().map(|cause| cause.kind),
+        first.causes.first().map(|cause| cause.kind.name()),
         Some("nonfinite"),
         "{:?}",
         first.causes
