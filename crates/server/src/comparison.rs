@@ -271,7 +271,17 @@ impl Run {
         problem: Option<Problem>,
     ) -> Answer<()> {
         let headline = report.as_ref().map(Headline::of);
-        let document = {
+        let text = report.as_ref().map(serde_json::to_string).transpose()?;
+        // The pairs before the headline: whoever sees a headline asks for them.
+        if let Some(report) = report {
+            self.session.set_current(Current {
+                revision: self.revision,
+                provisional: false,
+                report: Arc::new(report),
+                measured: Arc::default(),
+            });
+        }
+        let (document, updated) = {
             let mut record = self.session.record();
             record.state = state;
             record.problem = problem;
@@ -279,27 +289,12 @@ impl Run {
                 (record.headline, record.compared) = (headline, self.revision);
             }
             record.updated = crate::app::now();
-            serde_json::to_string(&*record)?
+            (serde_json::to_string(&*record)?, record.updated)
         };
-        let updated = self.session.record().updated;
-        match report {
-            Some(report) => {
-                let text = serde_json::to_string(&report)?;
-                let report = Arc::new(report);
-                self.session.set_current(Current {
-                    revision: self.revision,
-                    provisional: false,
-                    report,
-                    measured: Arc::default(),
-                });
-                self.app
-                    .store
-                    .save_report(&self.session.id, &document, updated, Some(&text))?;
-            }
-            None => self
-                .app
-                .store
-                .save_session(&self.session.id, &document, updated)?,
+        let (store, id) = (&self.app.store, &self.session.id);
+        match text {
+            Some(text) => store.save_report(id, &document, updated, Some(&text))?,
+            None => store.save_session(id, &document, updated)?,
         }
         Ok(())
     }
